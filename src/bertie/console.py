@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from bertie.errors import in_python, speech
+from bertie.errors import DataError, in_python, speech
 from bertie.files import shown
 
 if TYPE_CHECKING:
@@ -269,6 +270,16 @@ class Console:
             return None
         self.verbosity.answers[question] = answer
         return answer
+
+    @contextmanager
+    def no_failure(self, path: Path) -> Iterator[None]:
+        """Context in which a file is written that no run fails for: errors are warnings, a DataError is nothing."""
+        try:
+            yield
+        except DataError:  # there is nothing to show yet
+            return
+        except Exception as error:  # a chart is not worth a week of training
+            self.warn(f"{path} could not be written: {error}")
 
     @contextmanager
     def without_notes(self) -> Iterator[None]:

@@ -21,8 +21,7 @@ _MODULES = {
     "compression.quantize": "gptq",
     "compression.recipe": "Recipe",
     "console": "console counted",
-    "costs.catalog": "PowerGrid=Grid Processor=Device ProcessorCatalog=Catalog",
-    "costs.job": "Job",
+    "costs.catalog": "ProcessorCatalog=Catalog",
     "costs.meter": "Rapl",
     "data.order": "permutation",
     "data.sequences": "Sequences",
@@ -30,10 +29,7 @@ _MODULES = {
     "errors": "BertieError DataError Stopped UsageError checked_arguments=arguments nearest",
     "evaluation.compare": "PairedDifference SeedSummary",
     "families": "build_model=build",
-    "files": (
-        "atomic_write check_new_file check_readable file_hash files_in read_journal "
-        "read_json some_of write_json "
-    ),
+    "files": "File files_in some_of",
     "folders": "FolderKind=Kind",
     "infer.batching": "batches run_batches",
     "infer.choose": "engine_of",
@@ -73,12 +69,10 @@ _MODULES = {
     "objectives.mlm": "MaskedLM",
     "registry": "Registry",
     "report.charts": "Chart Line",
-    "report.page": "Html Report StatCard draw_report",
-    "report.training": "TrainingReport",
+    "report.page": "Html Report",
     "report.values": "quantity",
-    "runs.here": "utilizations",
     "runs.opening": "ModelFolder open_engine",
-    "runs.planning": "job_of settings_of=run_settings",
+    "runs.planning": "RunPlan",
     "settings": "read_yaml",
     "tasks": "Prediction TASKS Task",
     "tasks.arrays": "unit_vectors",
@@ -102,21 +96,20 @@ _MODULES = {
 __all__ = [
     "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "AnnotatedFile", "BadRecord", "BertieError",
     "Bootstrap", "CalibrationTexts", "Chart", "Chooses", "Columns", "DataError", "Diverged", "EmbedTask", "Embeds",
-    "EncoderOutput", "Encoding", "Engine", "Example", "Facts", "Fidelity", "Fields", "FolderEngine", "FolderKind",
-    "Generates", "GenerationConfig", "GraphModel", "Html", "Importance", "Job", "Lessons", "Line", "MaskPrediction",
-    "Masked", "MaskedLM", "MaskedToken", "ModelCard", "ModelFolder", "OnnxEngine", "OnnxFolder", "Padded", "PairHead",
-    "PairedDifference", "Parts", "PowerGrid", "Prediction", "Predictor", "Processor", "ProcessorCatalog",
+    "EncoderOutput", "Encoding", "Engine", "Example", "Facts", "Fidelity", "Fields", "File", "FolderEngine",
+    "FolderKind", "Generates", "GenerationConfig", "GraphModel", "Html", "Importance", "Lessons", "Line",
+    "MaskPrediction", "Masked", "MaskedLM", "MaskedToken", "ModelCard", "ModelFolder", "OnnxEngine", "OnnxFolder",
+    "Padded", "PairHead", "PairedDifference", "Parts", "Prediction", "Predictor", "ProcessorCatalog",
     "PythonModule", "PythonPackage", "Rapl", "Recipe", "Registry", "RelationExample", "Report", "Reservoir",
-    "SeedSummary", "Sequences", "Shards", "SkipReport", "SourceFile", "SourceFiles", "SpanPrediction", "SpanTask",
-    "Spans", "StatCard", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "Task", "TaskPart",
-    "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingReport", "TrainingRun", "UsageError",
-    "VocabularyHead", "WrittenWords", "atomic_write", "batches", "build_model", "call_hash", "check_names",
-    "check_new_file", "check_readable", "check_unchanged", "checked_arguments", "comma_names", "console", "counted",
-    "draw_report", "ending", "engine_of", "file_hash", "files_in", "gptq", "grouped", "job_of", "load_kiwi",
-    "metric_called", "nearest", "nearest_rows", "open_engine", "option", "permutation", "prune", "quantity",
-    "read_journal", "read_json", "read_questions", "read_yaml", "readable_texts", "run_batches",
-    "sentence_boundaries", "settings_of", "some_of", "tag_entities", "token_vectors", "trim_to_texts", "unit_vectors",
-    "unlabelled", "unwrap_lines", "utilizations", "without_heads", "word_places", "write_json", "write_rows",
+    "RunPlan", "SeedSummary", "Sequences", "Shards", "SkipReport", "SourceFile", "SourceFiles", "SpanPrediction",
+    "SpanTask", "Spans", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "Task", "TaskPart",
+    "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingRun", "UsageError",
+    "VocabularyHead", "WrittenWords", "batches", "build_model", "call_hash", "check_names", "check_unchanged",
+    "checked_arguments", "comma_names", "console", "counted", "ending", "engine_of", "files_in", "gptq", "grouped",
+    "load_kiwi", "metric_called", "nearest", "nearest_rows", "open_engine", "option", "permutation", "prune",
+    "quantity", "read_questions", "read_yaml", "readable_texts", "run_batches", "sentence_boundaries", "some_of",
+    "tag_entities", "token_vectors", "trim_to_texts", "unit_vectors", "unlabelled", "unwrap_lines", "without_heads",
+    "word_places", "write_rows",
 ]
 # fmt: on
 
@@ -137,9 +130,6 @@ if TYPE_CHECKING:
     from bertie.compression.recipe import Recipe
     from bertie.console import console, counted
     from bertie.costs.catalog import Catalog as ProcessorCatalog
-    from bertie.costs.catalog import Device as Processor
-    from bertie.costs.catalog import Grid as PowerGrid
-    from bertie.costs.job import Job
     from bertie.costs.meter import Rapl
     from bertie.data.order import permutation
     from bertie.data.sequences import Sequences
@@ -148,17 +138,7 @@ if TYPE_CHECKING:
     from bertie.errors import arguments as checked_arguments
     from bertie.evaluation.compare import PairedDifference, SeedSummary
     from bertie.families import build as build_model
-    from bertie.files import (
-        atomic_write,
-        check_new_file,
-        check_readable,
-        file_hash,
-        files_in,
-        read_journal,
-        read_json,
-        some_of,
-        write_json,
-    )
+    from bertie.files import File, files_in, some_of
     from bertie.folders import Kind as FolderKind
     from bertie.infer.batching import batches, run_batches
     from bertie.infer.choose import engine_of
@@ -199,13 +179,10 @@ if TYPE_CHECKING:
     from bertie.objectives.mlm import MaskedLM
     from bertie.registry import Registry
     from bertie.report.charts import Chart, Line
-    from bertie.report.page import Html, Report, StatCard, draw_report
-    from bertie.report.training import TrainingReport
+    from bertie.report.page import Html, Report
     from bertie.report.values import quantity
-    from bertie.runs.here import utilizations
     from bertie.runs.opening import ModelFolder, open_engine
-    from bertie.runs.planning import job_of
-    from bertie.runs.planning import run_settings as settings_of
+    from bertie.runs.planning import RunPlan
     from bertie.settings import read_yaml
     from bertie.tasks import TASKS, Prediction, Task
     from bertie.tasks.arrays import unit_vectors

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.audit.figures import Control, Figure
-from bertie.platform import Html, ModelCard, Report, StatCard, quantity
+from bertie.platform import Html, ModelCard, Report, quantity
 
 READING = (
     "Each figure has a 95% interval. The control with random weights is the same model before training. The shuffled "
@@ -27,7 +27,7 @@ def page(results: Mapping[str, Any]) -> Report:
     report = Report(
         "Audit", f"{results['model']}: {results['architecture']}, {quantity(results['parameters'])} parameters"
     )
-    report.tiles(StatCard(one["title"], f"{one['items']:,}", one["unit"].partition(",")[0]) for one in sets[:6])
+    report.tiles((one["title"], f"{one['items']:,}", one["unit"].partition(",")[0]) for one in sets[:6])
     report.section("How to read this page", READING)
     if results["parameters"] < SMALL:
         report.text(TOO_SMALL)

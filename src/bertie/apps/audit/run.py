@@ -23,6 +23,7 @@ from bertie.apps.audit.page import page
 from bertie.apps.audit.sets import SETS
 from bertie.platform import (
     DataError,
+    File,
     FolderKind,
     ModelFolder,
     PairHead,
@@ -31,14 +32,10 @@ from bertie.platform import (
     UsageError,
     check_unchanged,
     console,
-    draw_report,
     engine_of,
-    file_hash,
     files_in,
     nearest,
-    read_json,
     some_of,
-    write_json,
 )
 
 EngineName = Literal["auto", "torch", "native"]
@@ -113,8 +110,9 @@ def audit(
             "not_measured": lacking,
         }
         if out is not None:
-            write_json(out / RESULTS, found)
-            draw_report(out / REPORT, lambda: page(found))
+            File(out / RESULTS).write_json(found)
+            with console.no_failure(out / REPORT):
+                page(found).save(out / REPORT)
             AUDIT.seal(out)
     return found
 
@@ -263,7 +261,7 @@ def _settings(folder: Path, asked: Asked, sources: Mapping[str, Source]) -> dict
         "format": FORMAT,
         "version": bertie_version(),
         "model": ModelFolder(folder).fingerprint,
-        "files": {str(path): file_hash(path) for path in sorted(files, key=str) if path is not None},
+        "files": {str(path): File(path).hash for path in sorted(files, key=str) if path is not None},
         "sets": list(asked.sets),
         "group": asked.group,
         "columns": [*asked.format.columns.text, asked.format.columns.label],
@@ -297,7 +295,7 @@ def _journal(out: Path | None, settings: Mapping[str, object], *, overwrite: boo
     with AUDIT.held(out, overwrite=overwrite):
         path = out / SETTINGS
         if path.exists():
-            check_unchanged(out, "an audit", read_json(path), settings)
+            check_unchanged(out, "an audit", File(path).read_json(), settings)
         AUDIT.unseal(out)
-        write_json(path, settings)
+        File(path).write_json(settings)
         yield Journal(out / SCORES)

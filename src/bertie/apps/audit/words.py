@@ -21,7 +21,7 @@ from pydantic import ConfigDict, with_config
 
 from bertie.apps.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known, middle
 from bertie.apps.audit.files import check_unique_names, validated
-from bertie.platform import DataError, read_json, read_yaml, unit_vectors
+from bertie.platform import DataError, File, read_yaml, unit_vectors
 
 BUILT_IN = Path(__file__).with_name("words.yaml")
 SAMPLES = 100_000
@@ -228,7 +228,7 @@ def read_tests(path: Path) -> list[WordTest]:
 
 
 def _published(path: Path) -> dict[str, Any]:
-    found: Mapping[str, Any] = read_json(path)
+    found: Mapping[str, Any] = File(path).read_json()
     try:
         sides = {ours: {found[theirs]["category"]: found[theirs]["examples"]} for ours, theirs in SIDES.items()}
     except (KeyError, TypeError) as error:

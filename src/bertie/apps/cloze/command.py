@@ -42,7 +42,7 @@ def cloze(
       bertie cloze corpora/mine -o pairs.txt
     """
 
-    platform.check_new_file(output, overwrite=overwrite)
+    platform.File(output).check_new(overwrite=overwrite)
     count = app.cloze.Count()
     asked = app.cloze.cloze(platform.Shards.open(corpus), rows=rows, words=words, seed=seed, count=count)
     empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertie.platform import Chart, Report, StatCard, metric_called, quantity
+from bertie.platform import Chart, Report, metric_called, quantity
 
 
 def page(results: Mapping[str, Any]) -> Report:
@@ -19,11 +19,9 @@ def page(results: Mapping[str, Any]) -> Report:
         smaller = teacher["bytes"] / chosen["bytes"]
         report.tiles(
             [
-                StatCard("chosen", chosen["name"], f"{shown} {chosen[metric]:z.4f}, before {teacher[metric]:z.4f}"),
-                StatCard(
-                    "speed", f"{chosen['rate']['faster']:.2f} times", f"{chosen['rate']['tokens_per_s']:,.0f} tokens/s"
-                ),
-                StatCard("size", quantity(chosen["bytes"], "bytes"), f"{smaller:.1f} times smaller"),
+                ("chosen", chosen["name"], f"{shown} {chosen[metric]:z.4f}, before {teacher[metric]:z.4f}"),
+                ("speed", f"{chosen['rate']['faster']:.2f} times", f"{chosen['rate']['tokens_per_s']:,.0f} tokens/s"),
+                ("size", quantity(chosen["bytes"], "bytes"), f"{smaller:.1f} times smaller"),
             ]
         )
     named = [{**teacher, "name": "original model", "front": True, "kept": True}, *rows]

@@ -29,6 +29,7 @@ from bertie.platform import (
     Diverged,
     Example,
     Fidelity,
+    File,
     FolderKind,
     Lessons,
     ModelFolder,
@@ -41,11 +42,7 @@ from bertie.platform import (
     TorchModel,
     UsageError,
     console,
-    draw_report,
     metric_called,
-    read_journal,
-    read_json,
-    write_json,
 )
 
 TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
@@ -190,13 +187,13 @@ class _Search:
             "epochs": self.epochs,
         }
         path = self.out / SETTINGS
-        known = read_json(path) if path.exists() else asked
+        known = File(path).read_json() if path.exists() else asked
         if changed := [name for name in asked if known.get(name) != asked[name]]:
             raise UsageError(
                 f"{self.out} holds a search with another {' and '.join(changed)}. Choose another folder, or pass "
                 "--overwrite to replace it."
             )
-        write_json(path, asked)
+        File(path).write_json(asked)
         self.tried = _read(self.out / FIGURES)
 
     def attempt(self, recipe: Recipe) -> None:
@@ -283,8 +280,9 @@ class _Search:
             console.warn(f"{self.out / MODEL}, which was chosen with other limits, is deleted.")
             shutil.rmtree(self.out / MODEL)
         shutil.rmtree(self.out / TRAINING, ignore_errors=True) if len(rows) == wanted else None
-        write_json(self.out / RESULTS, results)
-        draw_report(self.out / REPORT, lambda: page(results))
+        File(self.out / RESULTS).write_json(results)
+        with console.no_failure(self.out / REPORT):
+            page(results).save(self.out / REPORT)
         SEARCH.seal(self.out)
         if not rows:
             raise DataError(
@@ -349,7 +347,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
     Raises DataError for another damaged line.
     """
-    rows = read_journal(path)
+    rows = File(path).read_journal()
     return {row["name"]: row for row in rows if (path.parent / row["folder"]).is_dir()}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import Model, Tokenizer
-from bertie.platform import TrainingRun, atomic_write
+from bertie.platform import File, TrainingRun
 
 LOOKS = (0.01, 0.05, 0.15, 0.35, 0.65, 1.0)  # when, as shares of pre-training
 MASK = "[MASK]"
@@ -73,5 +73,5 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
     """Writes JSON Lines atomically."""
-    with atomic_write(path) as file:
+    with File(path).write() as file:
         file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())

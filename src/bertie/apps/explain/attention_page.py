@@ -23,18 +23,7 @@ from bertie.apps.explain.attention import (
 from bertie.apps.explain.attribution import by_word
 from bertie.apps.explain.page import heat
 from bertie.apps.explain.picture import heat_table, small, with_words
-from bertie.platform import (
-    DataError,
-    Encoding,
-    Facts,
-    ModelCard,
-    Report,
-    StatCard,
-    TextPipeline,
-    TorchModel,
-    UsageError,
-    counted,
-)
+from bertie.platform import DataError, Encoding, Facts, ModelCard, Report, TextPipeline, TorchModel, UsageError, counted
 
 MOST_TOKENS = 128
 PICTURES = 1_700_000  # bytes of all heads; the page stays below 2 MB
@@ -174,7 +163,7 @@ def page(found: TextAttention, model: str) -> Report:
     tokens = found.encoding.tokens
     report = Report("Attention", f"{model}: {' / '.join(found.texts)[:200]}")
     cut = f"{found.encoding.overflow:,} more were cut" if found.encoding.overflow else "all of the text"
-    report.tiles([StatCard("tokens", str(size), cut), StatCard("heads", str(layers * heads), f"in {layers} layers")])
+    report.tiles([("tokens", str(size), cut), ("heads", str(layers * heads), f"in {layers} layers")])
     report.section(
         f"Head {found.name}",
         f"Layer {found.head[0] + 1}, head {found.head[1] + 1}. Each row is a token, and the shades of its row show "

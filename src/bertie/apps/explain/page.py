@@ -5,7 +5,7 @@ from html import escape
 
 from bertie.apps.explain.attribution import Attribution, Faithfulness, by_word
 from bertie.apps.explain.targets import Explained
-from bertie.platform import Html, ModelCard, Report, StatCard
+from bertie.platform import Html, ModelCard, Report
 
 FOR, AGAINST = "31, 95, 191", "201, 92, 16"  # blue and orange, as in the charts
 MOST_WORDS = 128  # as colored text
@@ -34,8 +34,8 @@ def page(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]
     report = Report("Explanation", f"{model}: {explained.about}")
     report.tiles(
         [
-            StatCard("logit", f"{first.value:z.3f}", explained.about),
-            StatCard("without the words", f"{first.baseline:z.3f}", "every word replaced"),
+            ("logit", f"{first.value:z.3f}", explained.about),
+            ("without the words", f"{first.baseline:z.3f}", "every word replaced"),
         ]
     )
     for attribution, faithful in found:

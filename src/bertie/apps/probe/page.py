@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertie.platform import Chart, Line, ModelCard, Report, StatCard
+from bertie.platform import Chart, Line, ModelCard, Report
 
 NAMES = {"accuracy": "accuracy", "uuas": "UUAS", "spearman": "Spearman"}
 MEANING = {
@@ -49,11 +49,11 @@ def card_parts(results: Mapping[str, Any]) -> list[str]:
     return [ModelCard.table(columns, rows), READING]
 
 
-def _card(one: Mapping[str, Any]) -> StatCard:
+def _card(one: Mapping[str, Any]) -> tuple[str, ...]:
     best = one["best_layer"]
     figures = one["layers"][best]["figures"][0]
     note = f"{NAMES[figures['metric']]}, layer {best}; random weights {figures['random']:z.3f}"
-    return StatCard(one["title"], f"{figures['model']:z.3f}", note)
+    return (one["title"], f"{figures['model']:z.3f}", note)
 
 
 def _section(report: Report, one: Mapping[str, Any]) -> None:

@@ -28,16 +28,13 @@ from bertie.apps.probe.vectors import read_layer, readable_sentences, write_word
 from bertie.platform import (
     DataError,
     Engine,
+    File,
     FolderKind,
     TorchEngine,
     TorchModel,
     UsageError,
     check_unchanged,
     console,
-    draw_report,
-    file_hash,
-    read_json,
-    write_json,
 )
 
 SETTINGS, ROWS, RESULTS, REPORT, VECTORS = "settings.json", "rows.jsonl", "results.json", "report.html", "vectors"
@@ -166,7 +163,7 @@ def probe(
         if done := _finished(run, _identity(model, settings)):
             return done
         units = list(_units(model, settings, run / VECTORS))
-        write_json(run / SETTINGS, _identity(model, settings))
+        File(run / SETTINGS).write_json(_identity(model, settings))
         rows = _rows(run / ROWS)
         with (
             console.progress("Probing", total=len(units) * len(layers), done=len(rows)) as advance,
@@ -182,8 +179,9 @@ def probe(
                         advance(probe=unit.name, layer=layer)
         results = {"model": name, "pooling": settings.pooling, "seed": settings.seed, "layers": len(layers) - 1}
         results["probes"] = [_result(unit, [rows[unit.name, layer] for layer in layers]) for unit in units]
-        write_json(run / RESULTS, results)
-        draw_report(run / REPORT, lambda: page(results))
+        File(run / RESULTS).write_json(results)
+        with console.no_failure(run / REPORT):
+            page(results).save(run / REPORT)
         shutil.rmtree(run / VECTORS, ignore_errors=True)
         PROBED.seal(run, covered=lambda path: path.endswith(PROBED.lock))
     return results
@@ -193,9 +191,7 @@ def _identity(model: TorchModel, settings: Settings) -> dict[str, object]:
     digest = xxhash.xxh3_128()
     for weight in model.encoder.state_dict().values():
         digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    files = {
-        path: file_hash(Path(path)) if Path(path).is_file() else path for path in (*settings.train, *settings.test)
-    }
+    files = {path: File(path).hash if Path(path).is_file() else path for path in (*settings.train, *settings.test)}
     return {
         **vars(settings),
         "weights": digest.hexdigest(),
@@ -208,11 +204,11 @@ def _finished(run: Path, identity: Mapping[str, object]) -> dict[str, object] | 
     """Returns the results of a finished run. Raises UsageError for a run with other settings, data or weights."""
     if not (run / SETTINGS).exists():
         return None
-    check_unchanged(run, "a run of probes", vars(Settings(())) | read_json(run / SETTINGS), identity)
+    check_unchanged(run, "a run of probes", vars(Settings(())) | File(run / SETTINGS).read_json(), identity)
     if not PROBED.sealed(run):
         return None
     console.say(f"{run} is finished already: returning its results. --overwrite starts again.")
-    results: dict[str, object] = read_json(run / RESULTS)
+    results: dict[str, object] = File(run / RESULTS).read_json()
     return results
 
 

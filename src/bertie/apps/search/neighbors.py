@@ -16,7 +16,7 @@ import numpy as np
 
 from bertie.apps.search.engine import Float, Ranking
 from bertie.apps.search.vectors import Gone, VectorFile, nearest
-from bertie.platform import DataError, UsageError, atomic_write, file_hash, nearest_rows
+from bertie.platform import DataError, File, UsageError, nearest_rows
 
 Vectors = Literal["auto", "exact", "approximate"]
 LARGE = 1_000_000  # vectors: below, every one is compared
@@ -42,9 +42,9 @@ def write(path: Path, files: Sequence[VectorFile], old: Path | None, last: int) 
     for file in files:
         if len(file.ids) and file.ids[0] > last:
             graph.add(file.ids, np.asarray(file.rows))
-    with atomic_write(path) as new:
+    with File(path).write() as new:
         graph.save(new.name)
-    return file_hash(path)
+    return File(path).hash
 
 
 def opened(path: Path) -> object:

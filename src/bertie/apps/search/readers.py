@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from json import dumps
-from pathlib import Path
 from typing import Any
 
 import xxhash
@@ -18,12 +17,12 @@ import xxhash
 from bertie.platform import (
     BadRecord,
     DataError,
+    File,
     PythonPackage,
     Registry,
     SourceFile,
     SourceFiles,
     TableFormat,
-    file_hash,
     read_questions,
 )
 
@@ -194,10 +193,10 @@ def expand(inputs: list[str]) -> SourceFiles:
 def source_hash(path: str) -> str:
     """Returns a hash of a file, or of the files of packages. Raises DataError and OSError."""
     if not path.startswith(PACKAGES):
-        return file_hash(Path(path))
+        return File(path).hash
     return xxhash.xxh3_128_hexdigest(
         dumps(
-            {str(file): file_hash(file) for package in _names(path) for file in PythonPackage(package).files()},
+            {str(file): File(file).hash for package in _names(path) for file in PythonPackage(package).files()},
             sort_keys=True,
         ).encode()
     )

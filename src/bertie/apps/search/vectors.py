@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.platform import DataError, atomic_write, check_readable, file_hash, nearest_rows
+from bertie.platform import DataError, File, nearest_rows
 
 ROWS = 1 << 17
 BLOCK = 1 << 10  # rows computed at once: their float32 copy stays in the cache
@@ -46,7 +46,7 @@ class VectorFile:
         """Opens a file. Raises DataError when it is damaged, Gone when it is missing."""
         from safetensors import SafetensorError, safe_open
 
-        check_readable(path)
+        File(path).check_readable()
         try:
             with safe_open(path, framework="numpy") as file:
                 names = set(file.keys())
@@ -78,9 +78,9 @@ def write(path: Path, ids: Sequence[int], vectors_NH: Float) -> str:
     from safetensors.numpy import save
 
     rows_NH, scale_N = nearest_rows(vectors_NH)
-    with atomic_write(path) as file:
+    with File(path).write() as file:
         file.write(save({"ids": np.array(ids, np.int64), "rows": rows_NH, "scale": scale_N}))
-    return file_hash(path)
+    return File(path).hash
 
 
 def nearest(files: Iterable[VectorFile], questions_QH: Float, top: int) -> list[list[tuple[int, float]]]:

@@ -15,7 +15,7 @@ from bertie.apps.serve.admission import Admission, Budget, Refused
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.routes import BY_PATH, PIPELINE
 from bertie.apps.serve.served import Call
-from bertie.platform import DataError, read_json
+from bertie.platform import DataError, File
 
 if TYPE_CHECKING:
     from bertie.apps.serve.served import Served
@@ -68,7 +68,7 @@ async def answered(model: "Served", path: str, request: Any, admission: Admissio
 
 def read_golden(path: Path) -> list[dict[str, Any]]:
     """Returns the rows of a file. Raises DataError for another form."""
-    rows = read_json(path)
+    rows = File(path).read_json()
     if not isinstance(rows, list) or not all(
         isinstance(r, dict) and {"route", "request", "answer"} <= set(r) for r in rows
     ):

@@ -39,7 +39,7 @@ def submission(
         _show(file, [], f"{file}: all {len(app.glue.FILES)} files are complete")
         return
     ending(".zip")(file)
-    platform.check_new_file(file, overwrite=overwrite)
+    platform.File(file).check_new(overwrite=overwrite)
     folders = {}
     for model in models:
         name, equals, folder = model.partition("=")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie.platform import DATASETS, BadRecord, DataError, Predictor, UsageError, atomic_write, nearest
+from bertie.platform import DATASETS, BadRecord, DataError, File, Predictor, UsageError, nearest
 
 HEADER = "index\tprediction"
 STSB = (0.0, 5.0)
@@ -87,7 +87,7 @@ def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) 
     problems = check(raw.getvalue(), complete=False)
     if problems:
         raise DataError(f"The submission is not valid: {'; '.join(problems)}.")
-    with atomic_write(path) as written:
+    with File(path).write() as written:
         written.write(raw.getvalue())
     return notes
 

@@ -36,7 +36,7 @@ def vary(
       bertie finetune starter-en --task soft --train answers.jsonl --text review --dev dev.csv -o runs/small
     """
 
-    platform.check_new_file(output, overwrite=overwrite, inputs=[file])
+    platform.File(output).check_new(overwrite=overwrite, inputs=[file])
     format = platform.TableFormat.of(tuple(text or ()), "", comma_names(columns), encoding, format_, labelled=False)
     found: list[platform.Columns] = []
     examples, skipped = platform.SkipReport.collect(

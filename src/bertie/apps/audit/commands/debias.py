@@ -77,7 +77,7 @@ def debias(
     from rich.table import Table
 
     if page is not None:
-        platform.check_new_file(page, overwrite=overwrite)
+        platform.File(page).check_new(overwrite=overwrite)
     swaps, skipped = app.debias.pairs_of(pairs, list_), platform.SkipReport()
     tuned = {path.stem: bertie.FinetuneConfig.read(path, model=str(model)) for path in price.finetune or ()}
     read = list(islice(_texts(texts, text, columns, encoding, skipped), limit))
@@ -136,9 +136,9 @@ def counterfactual(
     """
 
     swaps = app.debias.pairs_of(pairs, list_)
-    platform.check_new_file(output, overwrite=overwrite)
+    platform.File(output).check_new(overwrite=overwrite)
     skipped, counts = platform.SkipReport(), {"texts": 0, "changed": 0, "words": 0, "exchanged": 0}
-    with platform.atomic_write(output) as file:
+    with platform.File(output).write() as file:
         for one in _texts(texts, text, columns, encoding, skipped):
             forms = dict.fromkeys((one, swaps(one)))
             file.writelines(json.dumps({"text": form}, ensure_ascii=False).encode() + b"\n" for form in forms)

@@ -58,7 +58,7 @@ def attention(
     ModelCard(model).check(card)
     check_one_or_two(texts)
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.File(output).check_new(overwrite=overwrite)
     opened = platform.ModelFolder(model).load()
     opened.eval().requires_grad_(False)
     found = app.attention_page.TextAttention.of(opened, tuple(texts), head=head, max_length=max_length, norms=norms)
@@ -69,7 +69,7 @@ def attention(
     elif output is not None:
         file = io.BytesIO()
         np.savez_compressed(file, **found.arrays())  # type: ignore[arg-type]
-        with platform.atomic_write(output) as written:
+        with platform.File(output).write() as written:
             written.write(file.getvalue())
     if card:
         ModelCard(model).put("Attention in a text", *app.attention_page.card_parts(found))

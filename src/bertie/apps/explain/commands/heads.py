@@ -72,7 +72,7 @@ def heads(
     if points is not None and data is None:
         raise UsageError("--points counts measurements with labeled examples. Pass --data FILE too, or omit it.")
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.File(output).check_new(overwrite=overwrite)
     opened = platform.ModelFolder(model).load()
     opened.training_facts.check_texts_decide("bertie heads")
     opened.eval().requires_grad_(False)

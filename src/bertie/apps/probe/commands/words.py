@@ -45,7 +45,7 @@ def words(
 
     ModelCard(model).check(card)
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.File(output).check_new(overwrite=overwrite)
     others = baseline_texts(baseline) if baseline else None
     contexts = app.api.words(
         model, texts, word=word, baseline=others, pooling=pooling, precision=precision, device=device

@@ -39,11 +39,11 @@ def evaluate_search(
     """
 
     if output:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.File(output).check_new(overwrite=overwrite)
     labeled = app.questions.read(questions, qrels)
     report = app.evaluate.evaluate(stages.searcher(index), labeled, sample=sample)
     if output:
-        platform.write_json(output, report)
+        platform.File(output).write_json(report)
     if console.verbosity.json:
         console.emit(report)
         return

@@ -46,7 +46,7 @@ def negatives(
         raise UsageError(f"Unknown value {form!r} of --form. {platform.nearest(form, get_args(app.negatives.Form))}")
     if stages.answer is not None:
         raise UsageError("--answer changes no ranking, and so no negatives. Omit it.")
-    platform.check_new_file(output, overwrite=overwrite, inputs=[questions])
+    platform.File(output).check_new(overwrite=overwrite, inputs=[questions])
     asked, left = app.questions.read(questions, qrels), app.negatives.Left()
     kind = cast("app.negatives.Form", form)
     mined = app.negatives.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
