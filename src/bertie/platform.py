@@ -14,22 +14,19 @@ _MODULES = {
     "cli.options": "grouped",
     "cli.shared": "ModelCard option",
     "cli.tables": "comma_names=names ending unlabelled write_rows",
-    "compression.gate": "CalibrationTexts Fidelity",
     "compression.importance": "Importance without_heads",
-    "compression.learn": "Lessons",
-    "compression.prune": "prune",
     "compression.quantize": "gptq",
     "compression.recipe": "Recipe",
+    "compression.smaller": "Compression",
     "console": "console counted",
     "costs.catalog": "ProcessorCatalog=Catalog",
-    "costs.meter": "Rapl",
     "data.order": "permutation",
     "data.sequences": "Sequences",
     "data.shards": "Shards",
     "errors": "BertieError DataError Stopped UsageError checked_arguments=arguments nearest",
     "evaluation.compare": "PairedDifference SeedSummary",
     "families": "build_model=build",
-    "files": "File files_in some_of",
+    "files": "File some_of",
     "folders": "FolderKind=Kind",
     "infer.batching": "batches run_batches",
     "infer.choose": "engine_of",
@@ -46,25 +43,20 @@ _MODULES = {
     "infer.torch_engine": "TorchEngine",
     "infer.traffic": "Traffic",
     "infer.write": "WrittenWords=Words",
-    "io.fields": "Fields",
     "io.lines": "BadRecord",
     "io.pydocs": "PythonModule=Module PythonPackage",
-    "io.questions": "read_questions=questions",
     "io.sources": "SourceFile SourceFiles",
-    "io.table_format": "Columns TableFormat",
+    "io.table_format": "TableFormat",
     "io.tables": "Example SkipReport",
-    "io.tagged": "AnnotatedFile",
     "metrics.base": "metric_called=called",
-    "metrics.resample": "Bootstrap Reservoir",
+    "metrics.resample": "Bootstrap",
     "metrics.tags": "tag_entities",
     "models.encoder": "EncoderOutput",
     "models.facts": "Facts",
     "models.generation": "GenerationConfig",
     "models.heads": "VocabularyHead",
-    "models.int8": "nearest_rows",
     "models.kinds": "MOST_POSITIONS=MOST",
     "models.model": "TorchModel",
-    "models.surgery": "trim_to_texts",
     "nn.layout": "Padded",
     "objectives.mlm": "MaskedLM",
     "registry": "Registry",
@@ -73,9 +65,7 @@ _MODULES = {
     "report.values": "quantity",
     "runs.opening": "ModelFolder open_engine",
     "runs.planning": "RunPlan",
-    "settings": "read_yaml",
     "tasks": "Prediction TASKS Task",
-    "tasks.arrays": "unit_vectors",
     "tasks.capabilities": "Chooses Embeds Generates Parts Spans",
     "tasks.datasets": "DATASETS",
     "tasks.embed": "EmbedTask",
@@ -85,31 +75,28 @@ _MODULES = {
     "tasks.span": "SpanPrediction SpanTask",
     "tasks.tagging": "TagPrediction",
     "text.encoding": "Encoding",
-    "text.sentences": "load_kiwi sentence_boundaries=boundaries unwrap_lines=unwrap",
+    "text.sentences": "PlainText",
     "text.swaps": "Swaps",
     "train.callbacks": "TrainingRun",
     "train.resume": "check_unchanged",
-    "train.step_metrics": "Diverged",
     "training_facts": "TooLong",
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
-    "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "AnnotatedFile", "BadRecord", "BertieError",
-    "Bootstrap", "CalibrationTexts", "Chart", "Chooses", "Columns", "DataError", "Diverged", "EmbedTask", "Embeds",
-    "EncoderOutput", "Encoding", "Engine", "Example", "Facts", "Fidelity", "Fields", "File", "FolderEngine",
-    "FolderKind", "Generates", "GenerationConfig", "GraphModel", "Html", "Importance", "Lessons", "Line",
-    "MaskPrediction", "Masked", "MaskedLM", "MaskedToken", "ModelCard", "ModelFolder", "OnnxEngine", "OnnxFolder",
-    "Padded", "PairHead", "PairedDifference", "Parts", "Prediction", "Predictor", "ProcessorCatalog",
-    "PythonModule", "PythonPackage", "Rapl", "Recipe", "Registry", "RelationExample", "Report", "Reservoir",
-    "RunPlan", "SeedSummary", "Sequences", "Shards", "SkipReport", "SourceFile", "SourceFiles", "SpanPrediction",
-    "SpanTask", "Spans", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "Task", "TaskPart",
-    "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingRun", "UsageError",
-    "VocabularyHead", "WrittenWords", "batches", "build_model", "call_hash", "check_names", "check_unchanged",
-    "checked_arguments", "comma_names", "console", "counted", "ending", "engine_of", "files_in", "gptq", "grouped",
-    "load_kiwi", "metric_called", "nearest", "nearest_rows", "open_engine", "option", "permutation", "prune",
-    "quantity", "read_questions", "read_yaml", "readable_texts", "run_batches", "sentence_boundaries", "some_of",
-    "tag_entities", "token_vectors", "trim_to_texts", "unit_vectors", "unlabelled", "unwrap_lines", "without_heads",
-    "word_places", "write_rows",
+    "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "BadRecord", "BertieError", "Bootstrap", "Chart",
+    "Chooses", "Compression", "DataError", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "Example",
+    "Facts", "File", "FolderEngine", "FolderKind", "Generates", "GenerationConfig", "GraphModel", "Html",
+    "Importance", "Line", "MaskPrediction", "Masked", "MaskedLM", "MaskedToken", "ModelCard", "ModelFolder",
+    "OnnxEngine", "OnnxFolder", "Padded", "PairHead", "PairedDifference", "Parts", "PlainText", "Prediction",
+    "Predictor", "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry", "RelationExample",
+    "Report", "RunPlan", "SeedSummary", "Sequences", "Shards", "SkipReport", "SourceFile", "SourceFiles",
+    "SpanPrediction", "SpanTask", "Spans", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction",
+    "Task", "TaskPart", "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingRun",
+    "UsageError", "VocabularyHead", "WrittenWords", "batches", "build_model", "call_hash", "check_names",
+    "check_unchanged", "checked_arguments", "comma_names", "console", "counted", "ending", "engine_of", "gptq",
+    "grouped", "metric_called", "nearest", "open_engine", "option", "permutation", "quantity", "readable_texts",
+    "run_batches", "some_of", "tag_entities", "token_vectors", "unlabelled", "without_heads", "word_places",
+    "write_rows",
 ]
 # fmt: on
 
@@ -122,15 +109,12 @@ if TYPE_CHECKING:
     from bertie.cli.shared import ModelCard, option
     from bertie.cli.tables import ending, unlabelled, write_rows
     from bertie.cli.tables import names as comma_names
-    from bertie.compression.gate import CalibrationTexts, Fidelity
     from bertie.compression.importance import Importance, without_heads
-    from bertie.compression.learn import Lessons
-    from bertie.compression.prune import prune
     from bertie.compression.quantize import gptq
     from bertie.compression.recipe import Recipe
+    from bertie.compression.smaller import Compression
     from bertie.console import console, counted
     from bertie.costs.catalog import Catalog as ProcessorCatalog
-    from bertie.costs.meter import Rapl
     from bertie.data.order import permutation
     from bertie.data.sequences import Sequences
     from bertie.data.shards import Shards
@@ -138,7 +122,7 @@ if TYPE_CHECKING:
     from bertie.errors import arguments as checked_arguments
     from bertie.evaluation.compare import PairedDifference, SeedSummary
     from bertie.families import build as build_model
-    from bertie.files import File, files_in, some_of
+    from bertie.files import File, some_of
     from bertie.folders import Kind as FolderKind
     from bertie.infer.batching import batches, run_batches
     from bertie.infer.choose import engine_of
@@ -155,26 +139,21 @@ if TYPE_CHECKING:
     from bertie.infer.torch_engine import TorchEngine
     from bertie.infer.traffic import Traffic
     from bertie.infer.write import Words as WrittenWords
-    from bertie.io.fields import Fields
     from bertie.io.lines import BadRecord
     from bertie.io.pydocs import Module as PythonModule
     from bertie.io.pydocs import PythonPackage
-    from bertie.io.questions import questions as read_questions
     from bertie.io.sources import SourceFile, SourceFiles
-    from bertie.io.table_format import Columns, TableFormat
+    from bertie.io.table_format import TableFormat
     from bertie.io.tables import Example, SkipReport
-    from bertie.io.tagged import AnnotatedFile
     from bertie.metrics.base import called as metric_called
-    from bertie.metrics.resample import Bootstrap, Reservoir
+    from bertie.metrics.resample import Bootstrap
     from bertie.metrics.tags import tag_entities
     from bertie.models.encoder import EncoderOutput
     from bertie.models.facts import Facts
     from bertie.models.generation import GenerationConfig
     from bertie.models.heads import VocabularyHead
-    from bertie.models.int8 import nearest_rows
     from bertie.models.kinds import MOST as MOST_POSITIONS
     from bertie.models.model import TorchModel
-    from bertie.models.surgery import trim_to_texts
     from bertie.nn.layout import Padded
     from bertie.objectives.mlm import MaskedLM
     from bertie.registry import Registry
@@ -183,9 +162,7 @@ if TYPE_CHECKING:
     from bertie.report.values import quantity
     from bertie.runs.opening import ModelFolder, open_engine
     from bertie.runs.planning import RunPlan
-    from bertie.settings import read_yaml
     from bertie.tasks import TASKS, Prediction, Task
-    from bertie.tasks.arrays import unit_vectors
     from bertie.tasks.capabilities import Chooses, Embeds, Generates, Parts, Spans
     from bertie.tasks.datasets import DATASETS
     from bertie.tasks.embed import EmbedTask
@@ -195,13 +172,10 @@ if TYPE_CHECKING:
     from bertie.tasks.span import SpanPrediction, SpanTask
     from bertie.tasks.tagging import TagPrediction
     from bertie.text.encoding import Encoding
-    from bertie.text.sentences import boundaries as sentence_boundaries
-    from bertie.text.sentences import load_kiwi
-    from bertie.text.sentences import unwrap as unwrap_lines
+    from bertie.text.sentences import PlainText
     from bertie.text.swaps import Swaps
     from bertie.train.callbacks import TrainingRun
     from bertie.train.resume import check_unchanged
-    from bertie.train.step_metrics import Diverged
     from bertie.training_facts import TooLong
 else:
     _HOMES = {

@@ -67,13 +67,6 @@ class Example:
 
     MAX_TEXT: ClassVar[int] = MAX_TEXT
 
-    @staticmethod
-    def stream(
-        path: Path | str, format: TableFormat, *, on_columns: "Callable[[Columns], None]" = lambda columns: None
-    ) -> "Iterator[Example | BadRecord]":
-        """Yields the rows of a file, or of standard input ("-"), in order. See `stream`."""
-        return stream_examples(path, format, on_columns=on_columns)
-
 
 @dataclass
 class SkipReport:

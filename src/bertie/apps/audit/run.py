@@ -27,15 +27,14 @@ from bertie.platform import (
     FolderKind,
     ModelFolder,
     PairHead,
+    SourceFiles,
     TableFormat,
     TorchModel,
     UsageError,
     check_unchanged,
     console,
     engine_of,
-    files_in,
     nearest,
-    some_of,
 )
 
 EngineName = Literal["auto", "torch", "native"]
@@ -123,10 +122,10 @@ def found_sources(asked: Asked) -> dict[str, Source]:
     for given in asked.data:
         if not given.exists():
             raise DataError(f"{given} does not exist.")
-        files, unreadable = files_in(given, hidden=True) if given.is_dir() else ([given], [])
-        if unreadable:
-            console.warn(f"Skipped what cannot be read: {some_of(unreadable)}.")
-        known = [(name, file) for file in files for name in _recognized(file)]
+        inside = SourceFiles.inside(given) if given.is_dir() else SourceFiles([str(given)], [], [])
+        if inside.unread:
+            console.warn(inside.unread)
+        known = [(name, file) for file in map(Path, inside.names) for name in _recognized(file)]
         if not known:
             raise DataError(
                 f"No audit set was recognized in {given}. Known are the published files of CrowS-Pairs, StereoSet, "

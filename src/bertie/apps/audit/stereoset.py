@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
 from bertie.apps.audit.files import header_has, table
 from bertie.apps.audit.masked import covering_tokens, left_to_right, log_p
-from bertie.platform import BadRecord, DataError, Fields, File, PairHead
+from bertie.platform import BadRecord, DataError, File, PairHead
 
 COLUMNS = ("Domain", "Target", "Context", "Unrelated Sentence", "Anti-stereotype Sentence", "Stereotype Sentence")
 ORDER = ("stereotype", "anti-stereotype", "unrelated")
@@ -199,7 +199,7 @@ def filler(context: str, sentence: str) -> str:
     return word.translate(str.maketrans("", "", string.punctuation))
 
 
-def _context(fields: Fields, line: int) -> Context | BadRecord:
+def _context(fields: dict[str, Any], line: int) -> Context | BadRecord:
     domain, term, text, unrelated, anti, stereo = (str(fields[name]).strip() for name in COLUMNS)
     return Context(domain, term, text, (stereo, anti, unrelated))
 

@@ -23,7 +23,7 @@ from pydantic import ConfigDict, with_config
 from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, known, of_units
 from bertie.apps.audit.files import check_unique_names, validated
 from bertie.apps.audit.masked import covering_tokens, left_to_right, log_p
-from bertie.platform import DataError, MaskedToken, Swaps, read_yaml
+from bertie.platform import DataError, MaskedToken, PlainText, SourceFile
 
 BUILT_IN = Path(__file__).with_name("templates.yaml")
 GROUP, ATTRIBUTE = "{group}", "{attribute}"
@@ -240,7 +240,7 @@ def _filled(template: str, word: str, attribute: str) -> tuple[str, tuple[int, i
     written = template.replace("a(n) ", article)
     order = written.index(GROUP) < written.index(ATTRIBUTE)
     marks = ("\ue000", "\ue001")  # private characters: where each word begins, whatever particles become
-    text = Swaps.resolved(written.replace(GROUP, marks[0] + word).replace(ATTRIBUTE, marks[1] + attribute))
+    text = PlainText(written.replace(GROUP, marks[0] + word).replace(ATTRIBUTE, marks[1] + attribute)).with_particles()
     first, second = (text.index(mark) for mark in marks)
     first, second = (first, second - 1) if order else (first - 1, second)
     text = text.replace(marks[0], "").replace(marks[1], "")
@@ -250,7 +250,7 @@ def _filled(template: str, word: str, attribute: str) -> tuple[str, tuple[int, i
 @cache
 def read_sets(path: Path) -> tuple[TemplateSet, ...]:
     """Returns the template sets of a YAML file. Raises DataError where it has another layout."""
-    found = validated(TemplateSet, read_yaml(path).get("templates"), path)
+    found = validated(TemplateSet, SourceFile(path).yaml().get("templates"), path)
     for one in found:
         one.check(str(path))
     return tuple(found)

@@ -20,18 +20,16 @@ from typing import Any
 
 import xxhash
 
-from bertie.apps.compress.measure import rate, weight_bytes
+from bertie.apps.compress.measure import weight_bytes
 from bertie.apps.compress.page import page
 from bertie.platform import (
     BadRecord,
-    CalibrationTexts,
+    BertieError,
+    Compression,
     DataError,
-    Diverged,
     Example,
-    Fidelity,
     File,
     FolderKind,
-    Lessons,
     ModelFolder,
     PairedDifference,
     Prediction,
@@ -119,7 +117,9 @@ def search_recipes(
                 break
             try:
                 ready.attempt(recipe)
-            except Diverged as error:
+            except BertieError as error:
+                if error.exit_code != BertieError.exit_code:
+                    raise
                 console.warn(f"{recipe.name}: {error}")
         return ready.finish(limits, wanted=len(wanted), force=force)
 
@@ -140,6 +140,8 @@ class _Search:
             raise DataError(f"{data.dev} has no labels, so nothing can be measured on it.")
         self.train = [] if data.train is None else self._examples(data.train)
         self.tried = dict[str, dict[str, Any]]()
+        texts = [one for one in data.texts if len(one) == (self.predictor.pipeline.texts or 1)]
+        self.smaller = Compression(self.model, self.train, texts, epochs)
 
     def _examples(self, path: Path) -> list[Example]:
         examples, skipped = SkipReport.collect(
@@ -150,27 +152,18 @@ class _Search:
         return examples
 
     @cached_property
-    def texts(self) -> CalibrationTexts:
-        """The texts to calibrate quantized weights on, as the model reads them: those of the user, or the examples."""
-        if given := [one for one in self.data.texts if len(one) == (self.predictor.pipeline.texts or 1)]:
-            return CalibrationTexts.read(self.model, given)
-        return CalibrationTexts.of_examples(self.predictor, self.train)
-
-    @cached_property
     def answers(self) -> list[Prediction | BadRecord]:
         """The predictions of the original model."""
         return _answers(self.predictor, self.dev)
 
     def recipes(self, *, small: bool) -> list[Recipe]:
         """Returns the recipes for this model and these data. small: there is a limit of the size."""
-        native = self.texts.suit(self.model)
-        if not native:
+        if not self.smaller.suits_int8:
             console.say(
                 "No int8 models are tried: there are too few texts (--texts), or the native encoder does not support "
                 "the model."
             )
-        int4 = small and self.texts.suit(self.model, bits=4)
-        found = Recipe.to_try(self.model.config, learns=bool(self.train), int8=native, int4=int4)
+        found = self.smaller.recipes(small=small)
         if not found:
             raise UsageError(
                 "There is nothing to try. Pass labeled examples to train on (--train FILE) or texts (--texts FILE)."
@@ -207,22 +200,22 @@ class _Search:
             ModelFolder(self.folder).write_like(small, made)
         row: dict[str, object] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
         row |= self._measured(small, where)
-        row |= {"near": None if near is None else near.enough, "seconds": round(time.monotonic() - began, 1)}
-        row |= {"cosines": near.as_json()} if near else {}
+        row |= {"near": near and near["enough"], "seconds": round(time.monotonic() - began, 1)}
+        row |= {"cosines": near} if near else {}
         with open(self.out / FIGURES, "a", encoding="utf-8") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self.tried[recipe.name] = row
         shutil.rmtree(self.out / TRAINING / recipe.folder, ignore_errors=True)
         console.say(f"  {figures_in_words(row, self.metric, self.positive)}")
 
-    def _made(self, recipe: Recipe) -> tuple[TorchModel, Fidelity | None]:
+    def _made(self, recipe: Recipe) -> tuple[TorchModel, Mapping[str, Any] | None]:
+        """Returns the model of a recipe, and how near a quantized one is to the float model."""
         if recipe.bits is not None:
             base = recipe.in_float
             small = ModelFolder(self.out / TRIED / base.folder if base.cuts else self.folder).load()
-            return small, self.texts.quantize(small, bits=recipe.bits, embeddings=recipe.embeddings)
+            return small, self.smaller.quantize(recipe, small).as_json()
         training = self.out / TRAINING
-        lessons = Lessons(self.predictor, self.train, self.data.texts, self.epochs)
-        return lessons.student(self.model, recipe, training / recipe.folder, training / "answers"), None
+        return self.smaller.student(recipe, training / recipe.folder, training / "answers"), None
 
     @console.working("measuring")
     def _measured(self, small: TorchModel, folder: Path) -> dict[str, object]:
@@ -240,7 +233,7 @@ class _Search:
             self.metric: self._figure([(example, ours) for example, ours, _ in rows]),
             "agreement": _agreement(rows),
             "difference": self._apart(small, rows).as_json(),
-            "rate": rate(predictor.engine, self.predictor.engine, encoded, [self.task.output]).as_json(),
+            "rate": self.smaller.rate(predictor, encoded, [self.task.output]).as_json(),
         }
 
     def _apart(self, small: TorchModel, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> PairedDifference:

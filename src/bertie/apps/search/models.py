@@ -9,17 +9,7 @@ from typing import Any
 import numpy as np
 
 from bertie.apps.search.engine import Float
-from bertie.platform import (
-    Chooses,
-    Embeds,
-    Example,
-    ModelFolder,
-    Predictor,
-    SpanPrediction,
-    Spans,
-    UsageError,
-    unit_vectors,
-)
+from bertie.platform import Chooses, Embeds, Example, ModelFolder, Predictor, SpanPrediction, Spans, UsageError
 
 PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}  # names in sentence-transformers
 
@@ -54,7 +44,8 @@ def embed_texts(embedder: Predictor, texts: Sequence[str], role: str = "passage"
     filled = [number for number, text in enumerate(texts) if text.strip()]
     if filled:
         found[filled] = [np.asarray(answer.label) for answer in embedder.predict([texts[number] for number in filled])]
-    return unit_vectors(found)
+    vectors: Float = found / np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12)
+    return vectors
 
 
 def passage_relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[float]:

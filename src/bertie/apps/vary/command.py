@@ -38,11 +38,11 @@ def vary(
 
     platform.File(output).check_new(overwrite=overwrite, inputs=[file])
     format = platform.TableFormat.of(tuple(text or ()), "", comma_names(columns), encoding, format_, labelled=False)
-    found: list[platform.Columns] = []
+    names: list[str] = []
     examples, skipped = platform.SkipReport.collect(
-        platform.Example.stream(file, format, on_columns=found.append), file
+        platform.SourceFile(file).examples(format, on_columns=lambda columns: names.extend(columns.text)), file
     )
-    names, texts = found[0].text, [example.texts for example in examples]
+    texts = [example.texts for example in examples]
     rows = (dict(zip(names, one, strict=True)) for one in chain(texts, app.vary.vary(texts, copies=copies, seed=seed)))
     written = write_rows(output, rows, "texts", total=len(texts) * (1 + copies))
     if skipped.total:

@@ -163,7 +163,7 @@ def counterfactual(
 def _texts(file: str, text: list[str] | None, columns: str, encoding: str, skipped: "SkipReport") -> Iterator[str]:
     """Yields the texts of a file, and counts the rows without one."""
 
-    for row in platform.Example.stream(file, platform.unlabelled(file, text, columns, encoding, "")):
+    for row in platform.SourceFile(file).examples(platform.unlabelled(file, text, columns, encoding, "")):
         skipped.count(row)
         if isinstance(row, platform.Example):
             yield " ".join(row.texts)

@@ -105,7 +105,7 @@ def _length(model: "TorchModel", max_length: int | None) -> int:
 
 def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | None) -> "HeadStatistics":
     length, tokenizer = _length(model, max_length), model.text_tokenizer
-    read = _first(platform.SourceFile(str(file)).lines(), most, file)
+    read = _first(platform.SourceFile(file).lines(), most, file)
     if not read:
         raise platform.DataError(f"{file} has no texts.")
     found = app.attention.HeadStatistics(tokenizer)
@@ -128,7 +128,7 @@ def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | No
 
 def _relations(model: "TorchModel", file: Path, most: int, max_length: int | None) -> list[dict[str, object]]:
     length, tokenizer = _length(model, max_length), model.text_tokenizer
-    examples, skipped = platform.SkipReport.collect(platform.AnnotatedFile(file).trees(), str(file))
+    examples, skipped = platform.SkipReport.collect(platform.SourceFile(file).annotated().trees(), str(file))
     if skipped.total:
         console.warn(f"{file}: {skipped}")
     examples = _first(examples, most, file)

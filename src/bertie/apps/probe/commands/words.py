@@ -75,7 +75,7 @@ def words(
 def baseline_texts(path: str) -> list[str]:
     """Returns the lines of a file. Raises DataError for an empty file or one that cannot be read."""
 
-    found = platform.SourceFile(str(path)).lines()
+    found = platform.SourceFile(path).lines()
     if not found:
         raise platform.DataError(f"{path} has no text.")
     return found
