@@ -12,12 +12,10 @@ _MODULES = {
     "cli.app": "call_hash",
     "cli.groups": "TableOptions",
     "cli.options": "grouped",
-    "cli.shared": "ModelCard option",
+    "cli.shared": "option",
     "cli.tables": "comma_names=names ending unlabelled write_rows",
-    "compression.importance": "Importance without_heads",
     "compression.quantize": "gptq",
     "compression.recipe": "Recipe",
-    "compression.smaller": "Compression",
     "console": "console counted",
     "costs.catalog": "ProcessorCatalog=Catalog",
     "data.order": "permutation",
@@ -25,15 +23,12 @@ _MODULES = {
     "data.shards": "Shards",
     "errors": "BertieError DataError Stopped UsageError checked_arguments=arguments nearest",
     "evaluation.compare": "PairedDifference SeedSummary",
-    "families": "build_model=build",
     "files": "File some_of",
     "folders": "FolderKind=Kind",
     "infer.batching": "batches run_batches",
-    "infer.choose": "engine_of",
     "infer.engine": "Engine check_names",
     "infer.fill": "MaskPrediction Masked",
     "infer.graph_model": "GraphModel",
-    "infer.layers": "token_vectors",
     "infer.native.folder": "FolderEngine",
     "infer.onnx_engine": "OnnxEngine OnnxFolder",
     "infer.pairs": "PairHead",
@@ -54,25 +49,24 @@ _MODULES = {
     "models.encoder": "EncoderOutput",
     "models.facts": "Facts",
     "models.generation": "GenerationConfig",
-    "models.heads": "VocabularyHead",
     "models.kinds": "MOST_POSITIONS=MOST",
     "models.model": "TorchModel",
-    "nn.layout": "Padded",
-    "objectives.mlm": "MaskedLM",
     "registry": "Registry",
     "report.charts": "Chart Line",
     "report.page": "Html Report",
     "report.values": "quantity",
-    "runs.opening": "ModelFolder open_engine",
+    "runs.compression": "Compression",
+    "runs.internals": "ModelInternals",
+    "runs.model_card": "ModelCard",
+    "runs.opening": "ModelFolder",
     "runs.planning": "RunPlan",
     "tasks": "Prediction TASKS Task",
     "tasks.capabilities": "Chooses Embeds Generates Parts Spans",
     "tasks.datasets": "DATASETS",
     "tasks.embed": "EmbedTask",
-    "tasks.parse": "word_places",
     "tasks.relation": "RelationExample",
     "tasks.several": "TaskPart=Part",
-    "tasks.span": "SpanPrediction SpanTask",
+    "tasks.span": "SpanPrediction",
     "tasks.tagging": "TagPrediction",
     "text.encoding": "Encoding",
     "text.sentences": "PlainText",
@@ -85,18 +79,16 @@ _MODULES = {
 __all__ = [
     "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "BadRecord", "BertieError", "Bootstrap", "Chart",
     "Chooses", "Compression", "DataError", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "Example",
-    "Facts", "File", "FolderEngine", "FolderKind", "Generates", "GenerationConfig", "GraphModel", "Html",
-    "Importance", "Line", "MaskPrediction", "Masked", "MaskedLM", "MaskedToken", "ModelCard", "ModelFolder",
-    "OnnxEngine", "OnnxFolder", "Padded", "PairHead", "PairedDifference", "Parts", "PlainText", "Prediction",
-    "Predictor", "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry", "RelationExample",
-    "Report", "RunPlan", "SeedSummary", "Sequences", "Shards", "SkipReport", "SourceFile", "SourceFiles",
-    "SpanPrediction", "SpanTask", "Spans", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction",
-    "Task", "TaskPart", "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingRun",
-    "UsageError", "VocabularyHead", "WrittenWords", "batches", "build_model", "call_hash", "check_names",
-    "check_unchanged", "checked_arguments", "comma_names", "console", "counted", "ending", "engine_of", "gptq",
-    "grouped", "metric_called", "nearest", "open_engine", "option", "permutation", "quantity", "readable_texts",
-    "run_batches", "some_of", "tag_entities", "token_vectors", "unlabelled", "without_heads", "word_places",
-    "write_rows",
+    "Facts", "File", "FolderEngine", "FolderKind", "Generates", "GenerationConfig", "GraphModel", "Html", "Line",
+    "MaskPrediction", "Masked", "MaskedToken", "ModelCard", "ModelFolder", "ModelInternals", "OnnxEngine",
+    "OnnxFolder", "PairHead", "PairedDifference", "Parts", "PlainText", "Prediction", "Predictor",
+    "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry", "RelationExample", "Report",
+    "RunPlan", "SeedSummary", "Sequences", "Shards", "SkipReport", "SourceFile", "SourceFiles", "SpanPrediction",
+    "Spans", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "Task", "TaskPart", "TextPipeline",
+    "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingRun", "UsageError", "WrittenWords", "batches",
+    "call_hash", "check_names", "check_unchanged", "checked_arguments", "comma_names", "console", "counted",
+    "ending", "gptq", "grouped", "metric_called", "nearest", "option", "permutation", "quantity", "readable_texts",
+    "run_batches", "some_of", "tag_entities", "unlabelled", "write_rows",
 ]
 # fmt: on
 
@@ -106,13 +98,11 @@ if TYPE_CHECKING:
     from bertie.cli.app import call_hash
     from bertie.cli.groups import TableOptions
     from bertie.cli.options import grouped
-    from bertie.cli.shared import ModelCard, option
+    from bertie.cli.shared import option
     from bertie.cli.tables import ending, unlabelled, write_rows
     from bertie.cli.tables import names as comma_names
-    from bertie.compression.importance import Importance, without_heads
     from bertie.compression.quantize import gptq
     from bertie.compression.recipe import Recipe
-    from bertie.compression.smaller import Compression
     from bertie.console import console, counted
     from bertie.costs.catalog import Catalog as ProcessorCatalog
     from bertie.data.order import permutation
@@ -121,15 +111,12 @@ if TYPE_CHECKING:
     from bertie.errors import BertieError, DataError, Stopped, UsageError, nearest
     from bertie.errors import arguments as checked_arguments
     from bertie.evaluation.compare import PairedDifference, SeedSummary
-    from bertie.families import build as build_model
     from bertie.files import File, some_of
     from bertie.folders import Kind as FolderKind
     from bertie.infer.batching import batches, run_batches
-    from bertie.infer.choose import engine_of
     from bertie.infer.engine import Engine, check_names
     from bertie.infer.fill import Masked, MaskPrediction
     from bertie.infer.graph_model import GraphModel
-    from bertie.infer.layers import token_vectors
     from bertie.infer.native.folder import FolderEngine
     from bertie.infer.onnx_engine import OnnxEngine, OnnxFolder
     from bertie.infer.pairs import PairHead
@@ -151,25 +138,24 @@ if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.facts import Facts
     from bertie.models.generation import GenerationConfig
-    from bertie.models.heads import VocabularyHead
     from bertie.models.kinds import MOST as MOST_POSITIONS
     from bertie.models.model import TorchModel
-    from bertie.nn.layout import Padded
-    from bertie.objectives.mlm import MaskedLM
     from bertie.registry import Registry
     from bertie.report.charts import Chart, Line
     from bertie.report.page import Html, Report
     from bertie.report.values import quantity
-    from bertie.runs.opening import ModelFolder, open_engine
+    from bertie.runs.compression import Compression
+    from bertie.runs.internals import ModelInternals
+    from bertie.runs.model_card import ModelCard
+    from bertie.runs.opening import ModelFolder
     from bertie.runs.planning import RunPlan
     from bertie.tasks import TASKS, Prediction, Task
     from bertie.tasks.capabilities import Chooses, Embeds, Generates, Parts, Spans
     from bertie.tasks.datasets import DATASETS
     from bertie.tasks.embed import EmbedTask
-    from bertie.tasks.parse import word_places
     from bertie.tasks.relation import RelationExample
     from bertie.tasks.several import Part as TaskPart
-    from bertie.tasks.span import SpanPrediction, SpanTask
+    from bertie.tasks.span import SpanPrediction
     from bertie.tasks.tagging import TagPrediction
     from bertie.text.encoding import Encoding
     from bertie.text.sentences import PlainText

@@ -1,7 +1,6 @@
 """Options for tables of examples, shared by finetune, evaluate and predict."""
 
 import json
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +11,6 @@ import bertie
 from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write
-from bertie.hub.names import shared
 
 if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
@@ -126,17 +124,6 @@ def ending(*kinds: str) -> Callable[[Path | None], Path | None]:
 
 ModelFolder = Annotated[Path, typer.Argument(help="Name or folder of a model, run or checkpoint.", callback=resolved)]
 Card = Annotated[bool, typer.Option("--card", help="Write the main figures into the model's card, README.md.")]
-
-
-def check_card(card: bool, model: Path) -> None:
-    """Raises UsageError for the card of a model in a read-only folder, or that was found by its name: others use it."""
-    if card and shared(model):
-        raise UsageError(
-            f"The card of {model.name} is not changed, since the model is found by its name and others use it too. "
-            f"Copy the model first: bertie convert {model.name} -o FOLDER."
-        )
-    if card and not os.access(model, os.W_OK):
-        raise UsageError(f"The card cannot be written: {model} is read-only. Omit --card, or copy the model first.")
 
 
 PageFile = Annotated[

@@ -75,7 +75,7 @@ def assess_run(trained: Trained) -> Assessed:
             plain.count(before, part.examples, plain.decode(calibrated.raw(logits), part.sequences, part.examples))
 
     folder = trained.run / MODEL
-    traffic = Traffic(Traffic.model_hash(folder))
+    traffic = Traffic.of_model(folder)
     stream = stream_answers(predictor, prepared.dev, scores, findings, traffic=traffic, watch=count_before)
     answers = {i: answer for i, (_, answer) in enumerate(stream) if i in shown}
     _write_traffic(folder, traffic)
@@ -88,7 +88,7 @@ def _write_traffic(folder: Path, traffic: Traffic) -> None:
     write_traffic(folder / Traffic.FILE, [traffic])
     if (folder / ADAPTER).is_dir():
         names.append(f"{ADAPTER}/{Traffic.FILE}")
-        own = replace(traffic, model=Traffic.model_hash(folder / ADAPTER))
+        own = replace(traffic, model=Traffic.of_model(folder / ADAPTER).model)
         write_traffic(folder / ADAPTER / Traffic.FILE, [own])
     checksums.update(folder, *names)
 

@@ -26,6 +26,7 @@ from bertie.platform import (
     File,
     FolderKind,
     ModelFolder,
+    ModelInternals,
     PairHead,
     SourceFiles,
     TableFormat,
@@ -33,7 +34,6 @@ from bertie.platform import (
     UsageError,
     check_unchanged,
     console,
-    engine_of,
     nearest,
 )
 
@@ -193,7 +193,7 @@ class _Run:
                 f"{self.folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder."
             )
         return Subject(
-            engine_of(model, self.engine),
+            ModelInternals(model).engine(self.engine),
             model.tokenizer,
             PairHead.of(self.folder).kind if "pair" in model.heads else "",
         )

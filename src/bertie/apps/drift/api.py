@@ -184,7 +184,7 @@ class Watched:
     def folder(self) -> Path:
         """The folder of the model. Raises UsageError for one without."""
         if not isinstance(self.model, Model):  # an adapter has the files of its own, and not of the merged model
-            return Path(self.model) if ModelFolder.adapter_base(self.model) else ModelFolder(self.model).path
+            return Path(self.model) if ModelFolder(self.model).adapter_base else ModelFolder(self.model).path
         if self.model.folder is None:
             raise UsageError("The model has no folder. Save it, and open the folder: bertie.load(model.save(FOLDER)).")
         return self.model.folder
@@ -211,7 +211,7 @@ class Watched:
 
     def logged(self, path: Path) -> Traffic:
         """Returns the traffic of the model in a log. Raises DataError for a log of other models, and an empty one."""
-        every, mine = Traffic.read(path), Traffic.model_hash(self.folder)
+        every, mine = Traffic.read(path), Traffic.of_model(self.folder).model
         if mine not in every:
             known = f"has the traffic of {len(every)} other model(s)" if every else "is empty"
             raise DataError(

@@ -23,7 +23,7 @@ from bertie.apps.explain.attention import (
 from bertie.apps.explain.attribution import by_word
 from bertie.apps.explain.page import heat
 from bertie.apps.explain.picture import heat_table, small, with_words
-from bertie.platform import DataError, Encoding, Facts, ModelCard, Report, TextPipeline, TorchModel, UsageError, counted
+from bertie.platform import DataError, Encoding, ModelCard, ModelInternals, Report, TorchModel, UsageError, counted
 
 MOST_TOKENS = 128
 PICTURES = 1_700_000  # bytes of all heads; the page stays below 2 MB
@@ -74,7 +74,7 @@ class TextAttention:
         most = most_tokens(model)
         if max_length is not None and not 4 <= max_length <= most:
             raise UsageError(f"--max-length is {max_length}; it must be 4 to {most} for the attention of this model.")
-        texts = TextPipeline.of(Facts.of(model), tokenizer).plain_texts(texts)
+        texts = ModelInternals(model).pipeline.plain_texts(texts)
         encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=max_length or most)
         words = np.array([sequence is not None for sequence in encoding.sequence_ids])
         if not words.any():

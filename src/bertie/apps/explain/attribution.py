@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertie.apps.explain.words import text_words
-from bertie.platform import EncoderOutput, Encoding, Padded, TorchModel, UsageError, nearest
+from bertie.platform import EncoderOutput, Encoding, TorchModel, UsageError, nearest
 
 NODES, MOST_NODES = 50, 512
 ENOUGH = 0.05  # completeness error: above it, more nodes are taken, and then it is said
@@ -104,7 +104,7 @@ class Question:
     def output(self, ids_KS: Tensor) -> EncoderOutput:
         """Returns the output of the encoder for versions of the text (K, S)."""
         types = torch.tensor(self.encoding.type_ids, device=ids_KS.device).expand_as(ids_KS)
-        return self.model.run_encoder(ids_KS, types, Padded.of(ids_KS, None))
+        return self.model.run_encoder(ids_KS, types)
 
     def ends(self) -> tuple[Tensor, Tensor]:
         """Returns the token vectors of the text and of the baseline. -> (S, E), (S, E)"""

@@ -9,20 +9,7 @@ from torch import Tensor
 from bertie import Tokenizer
 from bertie.apps.explain.attribution import Question, Target
 from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, text_words
-from bertie.platform import (
-    DataError,
-    EncoderOutput,
-    Encoding,
-    Facts,
-    Masked,
-    Spans,
-    SpanTask,
-    TextPipeline,
-    TorchModel,
-    UsageError,
-    VocabularyHead,
-    nearest,
-)
+from bertie.platform import DataError, EncoderOutput, Encoding, ModelInternals, TorchModel, UsageError, nearest
 
 SPAN = 2  # outputs of a head for answers: start, end
 UNEXPLAINED = ("several", "pattern", "choice", "text2text")  # tasks whose prediction is not one of one head's logits
@@ -68,10 +55,11 @@ def question_of(
     length = max_length or min(
         facts.max_length or tokenizer.max_length, model.config.max_length
     )  # what `predict` reads
-    texts = TextPipeline.of(Facts.of(model), tokenizer).plain_texts(texts)  # as `predict` reads them
+    inside = ModelInternals(model)
+    texts = inside.pipeline.plain_texts(texts)  # as `predict` reads them
     encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=length)
-    if isinstance(model.heads[head], VocabularyHead) and tokenizer.special_id("mask") is not None:
-        encoding = Masked.filled(tokenizer, encoding, texts, length)
+    if inside.predicts_tokens(head) and tokenizer.special_id("mask") is not None:
+        encoding = inside.encode_masked(texts, encoding, length)
     if all(sequence is None for sequence in encoding.sequence_ids):
         raise DataError(NO_WORDS)
     ids = torch.tensor([encoding.ids], device=model.device)
@@ -80,7 +68,7 @@ def question_of(
     plain = Question(model, encoding, _nothing, pad, mask)
     with torch.no_grad():
         output = plain.output(ids)
-        if isinstance(model.heads[head], VocabularyHead):
+        if inside.predicts_tokens(head):
             kind, (decisions, at, about) = "words", _masked(model, head, output, encoding, tokenizer, label)
         else:
             logits = model.logits(head, output)[0]
@@ -126,7 +114,7 @@ def _head(model: TorchModel) -> str:
     known = [name for name in model.heads if name not in ("pair", "nsp", "sop", "rtd", "bilm", "decoder", "parse")]
     if not known:
         raise UsageError("This model has no head whose predictions can be explained: it makes only vectors or pairs.")
-    return next((name for name in known if not isinstance(model.heads[name], VocabularyHead)), known[0])
+    return next((name for name in known if not ModelInternals(model).predicts_tokens(name)), known[0])
 
 
 def _choose(model: TorchModel, logits: Tensor, label: str) -> int:
@@ -136,7 +124,7 @@ def _choose(model: TorchModel, logits: Tensor, label: str) -> int:
     if label:
         return names.index(label)
     choose = getattr(
-        TextPipeline.of(Facts.of(model), model.text_tokenizer).task_or_none, "choose", None
+        ModelInternals(model).pipeline.task_or_none, "choose", None
     )  # with its threshold, where it has one
     return int(choose(logits.float().cpu().numpy()) if choose else logits.argmax())
 
@@ -154,8 +142,7 @@ def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> t
     if not allowed.any():
         raise DataError(NO_ANSWER)
     starts, ends = (logits[:, side].cpu().float().masked_fill(~allowed, -torch.inf).numpy() for side in (0, 1))
-    task = TextPipeline.of(Facts.of(plain.model), plain.model.text_tokenizer).task_or_none
-    first, last = (task if isinstance(task, Spans) else SpanTask()).best(starts, ends)
+    first, last = ModelInternals(plain.model).best_span(starts, ends)
     offsets = plain.encoding.offsets
     answer = texts[-1][offsets[first][0] : offsets[last][1]]
 
@@ -187,7 +174,7 @@ def _tag(
 def _masked(
     model: TorchModel, name: str, output: EncoderOutput, encoding: Encoding, tokenizer: Tokenizer, label: str
 ) -> tuple[Decisions, tuple[int, ...], str]:
-    head, mask, ids = model.head(name, VocabularyHead), tokenizer.special_id("mask"), encoding.ids
+    inside, mask, ids = ModelInternals(model), tokenizer.special_id("mask"), encoding.ids
     if name == "lm":
         raise UsageError(
             "This model generates text, and only labels, tags, answers and masked words can be explained. Fine-tune an "
@@ -204,7 +191,7 @@ def _masked(
             "Or fine-tune the model first."
         )
     place = ids.index(mask)
-    logits = head.logits(output.last_hidden_state[:, place], model.word_embeddings)[0]
+    logits = inside.token_logits(name, output.last_hidden_state[:, place])[0]
     if label:
         found = tokenizer.ids([label])[0]
         if len(found) != 1:
@@ -216,6 +203,6 @@ def _masked(
         at = int(logits.argmax())
 
     def decisions(model: TorchModel, output: EncoderOutput) -> list[Tensor]:
-        return [head.logits(output.last_hidden_state[:, place], model.word_embeddings)]
+        return [inside.token_logits(name, output.last_hidden_state[:, place])]
 
     return decisions, (at,), f"masked word {tokenizer.id_to_token(at)!r}"

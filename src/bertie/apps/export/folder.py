@@ -15,10 +15,10 @@ from typing import Any
 from bertie.apps.export.parity import TEXTS, Expected, Parity, check_count, compare_graph, encoded, expected
 from bertie.platform import (
     DataError,
+    ModelInternals,
     OnnxEngine,
     OnnxFolder,
     Sequences,
-    TorchEngine,
     TorchModel,
     UsageError,
     console,
@@ -73,7 +73,7 @@ def onnx_folder(
     large = sum(one.const_value.nbytes for one in graph.graph.initializers.values() if one.const_value) > LARGEST
     onnx_ir.save(graph, path, external_data=f"{path.name}_data" if large else None)
     facts = OnnxEngine(path).facts
-    wanted = expected(TorchEngine(model), facts.essential_outputs, sequences)
+    wanted = expected(ModelInternals(model).engine(), facts.essential_outputs, sequences)
     found = [_checked(path, wanted, force=force)]
     if int8:
         replaced = _write_int8(path, graphs.quantized, sequences)

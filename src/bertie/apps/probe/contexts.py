@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bertie.apps.probe.pooling import pooled, words_of_tokens
 from bertie.apps.probe.sentences import Sentence
 from bertie.apps.sample import table
-from bertie.platform import DataError, TorchEngine, TorchModel, UsageError, token_vectors
+from bertie.platform import DataError, ModelInternals, TorchModel, UsageError
 
 MARKED = re.compile(r"\*(\S(?:[^*]*\S)?)\*")
 WORD = re.compile(r"\w+")
@@ -135,12 +135,12 @@ def _vectors(
     model: TorchModel, sentences: Sequence[Sentence], pooling: str
 ) -> tuple[Mapping[int, NDArray[np.float32]], NDArray[np.bool_]]:
     """Returns the vectors of all words that have tokens, by layer, and which words these are."""
-    engine = TorchEngine(model)
-    found: dict[int, list[NDArray[np.float32]]] = {layer: [] for layer in engine.facts.layer_numbers()}
+    inside = ModelInternals(model)
+    found: dict[int, list[NDArray[np.float32]]] = {layer: [] for layer in inside.facts.layer_numbers()}
     there: list[bool] = []
     texts = (one.text for one in sentences)
     read = iter(sentences)
-    for chunk in token_vectors(engine, model.text_tokenizer, texts, tuple(found), max_length=engine.facts.max_length):
+    for chunk in inside.token_vectors(texts, tuple(found)):
         for tokens, encoding in zip(chunk.texts(), chunk.encodings, strict=True):
             assert tokens is not None
             assert encoding is not None

@@ -27,10 +27,9 @@ from bertie.apps.probe.sentences import Sentence, Source, source
 from bertie.apps.probe.vectors import read_layer, readable_sentences, write_word_vectors
 from bertie.platform import (
     DataError,
-    Engine,
     File,
     FolderKind,
-    TorchEngine,
+    ModelInternals,
     TorchModel,
     UsageError,
     check_unchanged,
@@ -95,17 +94,14 @@ class Data:
     test: Sequence[Sentence]
     whole: bool
     folder: Path
-    engines: Mapping[str, Engine]
-    tokenizer: Tokenizer
+    models: Mapping[str, TorchModel]
     pooling: str
 
     def vectors(self, model: str, split: str, layer: int) -> NDArray[np.float32]:
         """Returns the vectors of a layer, after computing those of all layers the first time."""
         sentences = self.train if split == "train" else self.test
         folder = self.folder / f"{self.name}-{split}-{model}"
-        write_word_vectors(
-            folder, self.engines[model], self.tokenizer, sentences, pooling=self.pooling, whole=self.whole
-        )
+        write_word_vectors(folder, self.models[model], sentences, pooling=self.pooling, whole=self.whole)
         return read_layer(folder, layer)
 
 
@@ -158,7 +154,7 @@ def probe(
     """
     settings.check()
     model.training_facts.check_reads_texts("bertie probe")
-    layers = TorchEngine(model).facts.layer_numbers()
+    layers = ModelInternals(model).facts.layer_numbers()
     with PROBED.held(run, overwrite=overwrite):
         if done := _finished(run, _identity(model, settings)):
             return done
@@ -232,10 +228,7 @@ def _units(model: TorchModel, settings: Settings, folder: Path) -> Iterator[Unit
         source(train, test, kind=kind, encoding=settings.encoding, most=settings.sentences, seed=settings.seed)
         for train, test, kind in zip(settings.train, tests, kinds, strict=True)
     ]
-    engines: dict[str, Engine] = {
-        "model": TorchEngine(model),
-        "random": TorchEngine(random_weights(model, settings.seed)),
-    }
+    models = {"model": model, "random": random_weights(model, settings.seed)}
     made: dict[tuple[int, bool], Data] = {}
 
     def data(number: int, whole: bool) -> Data:
@@ -245,9 +238,7 @@ def _units(model: TorchModel, settings: Settings, folder: Path) -> Iterator[Unit
                 prepare(some, tokenizer, model.config.max_length, settings.seed) for some in (found.train, found.test)
             ]
             name = f"{number}-{'sentences' if whole else 'words'}"
-            made[number, whole] = Data(
-                name, found, splits[0], splits[1], whole, folder, engines, tokenizer, settings.pooling
-            )
+            made[number, whole] = Data(name, found, splits[0], splits[1], whole, folder, models, settings.pooling)
         return made[number, whole]
 
     count, files = 0, ", ".join(settings.train)

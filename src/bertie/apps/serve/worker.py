@@ -137,12 +137,12 @@ def load(
     """Returns the engine of a model folder, or of each adapter by name, and the hash of the weights."""
     options = {"precision": precision, "device": device, "engine": engine}
     if adapters:
-        engines = platform.ModelFolder.open_adapters(model, adapters, threads=threads, **options)
-        shas = [platform.Traffic.model_hash(Path(place)) for place in (model, *adapters.values())]
+        engines = platform.ModelFolder(model).open_adapters(adapters, threads=threads, **options)
+        shas = [platform.Traffic.of_model(Path(place)).model for place in (model, *adapters.values())]
         return engines, " ".join(shas)
-    runner = platform.open_engine(model, threads=threads, **options).engine
+    runner = platform.ModelFolder(model).open_engine(threads=threads, **options)
     graph = platform.ModelFolder(model).graph
-    return {"": runner}, platform.Traffic.model_hash(graph or Path(model))
+    return {"": runner}, platform.Traffic.of_model(graph or Path(model)).model
 
 
 def _prefer_to_die() -> None:

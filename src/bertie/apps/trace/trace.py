@@ -19,16 +19,7 @@ from torch import Tensor, nn
 import bertie
 from bertie import Tokenizer
 from bertie.apps.sample import table
-from bertie.platform import (
-    DataError,
-    EncoderOutput,
-    Encoding,
-    MaskedLM,
-    TorchModel,
-    UsageError,
-    VocabularyHead,
-    build_model,
-)
+from bertie.platform import DataError, EncoderOutput, Encoding, ModelInternals, TorchModel, UsageError
 
 SHOWN = 4  # numbers of a vector
 VOCABULARY = 400  # of an untrained model: enough for the letters of any short text
@@ -83,17 +74,16 @@ def trace(model: TorchModel, text: str, *, seed: int = 0) -> list[Step]:
         UsageError: The model has no tokenizer or no masked-LM head.
         DataError: The text is empty or too long.
     """
-    tokenizer, head = _needed(model)
+    tokenizer, inside = _needed(model), ModelInternals(model)
     encoding = tokenizer.encode(text)
-    objective = MaskedLM()
-    batch = objective.sample(encoding, tokenizer, seed)
+    batch = inside.masked(encoding, seed)
     if not len(batch.labels["mlm_positions"]):
         raise DataError("The text has no tokens to mask. Pass a text with at least one word.")
     batch = batch.to(model.device)
     with torch.inference_mode(), _outputs(model.encoder.embeddings) as parts:
         output = model.encode(batch, output_hidden_states=True, output_attentions=True)
-        logits_MV = head.logits(_predicted(output, batch), model.word_embeddings)
-        loss = objective.loss(model, output, batch)["mlm"]
+        logits_MV = inside.token_logits("mlm", _predicted(output, batch))
+        loss = inside.masked_loss(output, batch)
     return [
         _tokenized(tokenizer, encoding, text),
         _masked(tokenizer, batch),
@@ -114,21 +104,19 @@ def trace(model: TorchModel, text: str, *, seed: int = 0) -> list[Step]:
     ]  # fmt: skip
 
 
-def _needed(model: TorchModel) -> tuple[Tokenizer, VocabularyHead]:
+def _needed(model: TorchModel) -> Tokenizer:
     if "mlm" not in model.heads:
         raise UsageError(
             "This model has no masked-LM head. Use a model that was pre-trained to predict masked words, such as BERT."
         )
-    return model.text_tokenizer, model.head("mlm", VocabularyHead)
+    return model.text_tokenizer
 
 
 def untrained(text: str, seed: int = 0) -> TorchModel:
     """Returns a bert-tiny with random weights, and a vocabulary made from `text` and the sample reviews."""
     texts = [text, *(row["text"] for row in table("reviews"))]
     tokenizer = bertie.train_tokenizer(iter(texts), size=VOCABULARY, min_frequency=1, lowercase=True)
-    model = build_model("bert-tiny", heads=MaskedLM().heads, seed=seed, vocab_size=tokenizer.vocab_size).eval()
-    model.tokenizer = tokenizer
-    return model
+    return ModelInternals.untrained("bert-tiny", tokenizer, seed=seed)
 
 
 @contextmanager

@@ -127,15 +127,15 @@ def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | No
 
 
 def _relations(model: "TorchModel", file: Path, most: int, max_length: int | None) -> list[dict[str, object]]:
-    length, tokenizer = _length(model, max_length), model.text_tokenizer
+    length = _length(model, max_length)
     examples, skipped = platform.SkipReport.collect(platform.SourceFile(file).annotated().trees(), str(file))
     if skipped.total:
         console.warn(f"{file}: {skipped}")
     examples = _first(examples, most, file)
-    found = app.relations.count_relations(model, tokenizer, examples, max_length=length)
+    found = app.relations.count_relations(model, examples, max_length=length)
     console.say("The same for random weights.")
     untrained = model.randomized().eval()
-    rows = app.relations.table(found, app.relations.count_relations(untrained, tokenizer, examples, max_length=length))
+    rows = app.relations.table(found, app.relations.count_relations(untrained, examples, max_length=length))
     if console.verbosity.json:
         console.emit({"relations": rows, "sentences": found.sentences})
         return rows

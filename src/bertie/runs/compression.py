@@ -40,7 +40,7 @@ class Rate:
     p99_ms: float
     joules: float | None = None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, float | None]:
         """The fields as JSON values."""
         return asdict(self)
 
@@ -104,8 +104,7 @@ class Compression:
 
         Raises DataError for too few texts, UsageError for a model that cannot have such weights.
         """
-        assert recipe.bits is not None
-        return self._calibration.quantize(model or self.model, bits=recipe.bits, embeddings=recipe.embeddings)
+        return self._calibration.quantize(model or self.model, bits=recipe.bits or 8, embeddings=recipe.embeddings)
 
     def rate(self, small: Predictor, ids: Sequences, outputs: Sequence[str]) -> Rate:
         """Measures the speed of a version on the first sequences, and on single texts of all, beside the model's.
