@@ -15,12 +15,12 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from bertie.errors import DataError, in_python, speech
 from bertie.files import shown
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+T = TypeVar("T")
 PLAIN_LINE_EVERY_S = 5.0
 BRIEF_S = 1.0  # what takes less leaves no trace
 
@@ -236,6 +237,13 @@ class Console:
             yield from (self._rich_bar if sys.stderr.isatty() else _plain_lines)(description, total, done, unit)
         finally:
             self._busy = False
+
+    def track(self, items: Iterable[T], description: str, *, total: float | None = None) -> Iterator[T]:
+        """Yields items, and shows how many of them there were."""
+        with self.progress(description, total, unit="rows") as advance:
+            for item in items:
+                yield item
+                advance()
 
     @contextmanager
     def working(self, description: str) -> Iterator[None]:

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -351,6 +351,18 @@ class File:
     def write_json(self, value: object) -> None:
         """Writes a value as indented UTF-8 JSON, with a final newline."""
         write_json(self.path, value)
+
+    def write_lines(self, lines: Iterable[str], *, empty: Callable[[], str] | None = None) -> int:
+        """Writes texts with their line ends, and returns their number. empty: returns the message of the DataError
+        that is raised instead of an empty file."""
+        count = 0
+        with self.write() as file:
+            for line in lines:
+                file.write(line.encode())
+                count += 1
+            if empty and not count:
+                raise DataError(empty())
+        return count
 
     def read_json(self) -> Any:
         """Returns the value of a UTF-8 JSON file. Raises DataError where it is missing or damaged."""

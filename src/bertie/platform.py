@@ -8,33 +8,29 @@ from typing import TYPE_CHECKING
 
 # fmt: off
 _MODULES = {
-    "api.use": "FOREIGN_ARGUMENTS=THEIRS readable_texts",
+    "api.use": "checked_arguments=checked readable_texts",
     "cli.app": "call_hash",
     "cli.groups": "TableOptions",
     "cli.options": "grouped",
     "cli.shared": "option",
-    "cli.tables": "comma_names=names ending unlabelled write_rows",
+    "cli.tables": "comma_names=names ending unlabelled",
     "compression.quantize": "gptq",
     "compression.recipe": "Recipe",
-    "console": "console counted",
+    "console": "console",
     "costs.catalog": "ProcessorCatalog=Catalog",
-    "data.order": "permutation",
     "data.sequences": "Sequences",
-    "data.shards": "Shards",
-    "errors": "BertieError DataError Stopped UsageError checked_arguments=arguments nearest",
+    "errors": "BertieError DataError Stopped UsageError nearest",
     "evaluation.compare": "PairedDifference SeedSummary",
     "files": "File some_of",
     "folders": "FolderKind=Kind",
-    "infer.batching": "batches run_batches",
+    "infer.batching": "batches",
     "infer.engine": "Engine check_names",
     "infer.fill": "MaskPrediction Masked",
-    "infer.graph_model": "GraphModel",
     "infer.native.folder": "FolderEngine",
-    "infer.onnx_engine": "OnnxEngine OnnxFolder",
+    "infer.onnx_engine": "OnnxEngine",
     "infer.pairs": "PairHead",
     "infer.pipeline": "TextPipeline",
     "infer.predict": "Predictor",
-    "infer.pseudo": "MaskedToken",
     "infer.torch_engine": "TorchEngine",
     "infer.traffic": "Traffic",
     "infer.write": "WrittenWords=Words",
@@ -49,7 +45,6 @@ _MODULES = {
     "models.encoder": "EncoderOutput",
     "models.facts": "Facts",
     "models.generation": "GenerationConfig",
-    "models.kinds": "MOST_POSITIONS=MOST",
     "models.model": "TorchModel",
     "registry": "Registry",
     "report.charts": "Chart Line",
@@ -71,58 +66,51 @@ _MODULES = {
     "text.encoding": "Encoding",
     "text.sentences": "PlainText",
     "text.swaps": "Swaps",
-    "train.callbacks": "TrainingRun",
     "train.resume": "check_unchanged",
     "training_facts": "TooLong",
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
-    "DATASETS", "FOREIGN_ARGUMENTS", "MOST_POSITIONS", "TASKS", "BadRecord", "BertieError", "Bootstrap", "Chart",
-    "Chooses", "Compression", "DataError", "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "Example",
-    "Facts", "File", "FolderEngine", "FolderKind", "Generates", "GenerationConfig", "GraphModel", "Html", "Line",
-    "MaskPrediction", "Masked", "MaskedToken", "ModelCard", "ModelFolder", "ModelInternals", "OnnxEngine",
-    "OnnxFolder", "PairHead", "PairedDifference", "Parts", "PlainText", "Prediction", "Predictor",
-    "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry", "RelationExample", "Report",
-    "RunPlan", "SeedSummary", "Sequences", "Shards", "SkipReport", "SourceFile", "SourceFiles", "SpanPrediction",
-    "Spans", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "Task", "TaskPart", "TextPipeline",
-    "TooLong", "TorchEngine", "TorchModel", "Traffic", "TrainingRun", "UsageError", "WrittenWords", "batches",
-    "call_hash", "check_names", "check_unchanged", "checked_arguments", "comma_names", "console", "counted",
-    "ending", "gptq", "grouped", "metric_called", "nearest", "option", "permutation", "quantity", "readable_texts",
-    "run_batches", "some_of", "tag_entities", "unlabelled", "write_rows",
+    "DATASETS", "TASKS", "BadRecord", "BertieError", "Bootstrap", "Chart", "Chooses", "Compression", "DataError",
+    "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "Example", "Facts", "File", "FolderEngine",
+    "FolderKind", "Generates", "GenerationConfig", "Html", "Line", "MaskPrediction", "Masked", "ModelCard",
+    "ModelFolder", "ModelInternals", "OnnxEngine", "PairHead", "PairedDifference", "Parts", "PlainText",
+    "Prediction", "Predictor", "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry",
+    "RelationExample", "Report", "RunPlan", "SeedSummary", "Sequences", "SkipReport", "SourceFile", "SourceFiles",
+    "SpanPrediction", "Spans", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "Task",
+    "TaskPart", "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "Traffic", "UsageError", "WrittenWords",
+    "batches", "call_hash", "check_names", "check_unchanged", "checked_arguments", "comma_names", "console",
+    "ending", "gptq", "grouped", "metric_called", "nearest", "option", "quantity", "readable_texts", "some_of",
+    "tag_entities", "unlabelled",
 ]
 # fmt: on
 
 if TYPE_CHECKING:
-    from bertie.api.use import THEIRS as FOREIGN_ARGUMENTS
+    from bertie.api.use import checked as checked_arguments
     from bertie.api.use import readable_texts
     from bertie.cli.app import call_hash
     from bertie.cli.groups import TableOptions
     from bertie.cli.options import grouped
     from bertie.cli.shared import option
-    from bertie.cli.tables import ending, unlabelled, write_rows
+    from bertie.cli.tables import ending, unlabelled
     from bertie.cli.tables import names as comma_names
     from bertie.compression.quantize import gptq
     from bertie.compression.recipe import Recipe
-    from bertie.console import console, counted
+    from bertie.console import console
     from bertie.costs.catalog import Catalog as ProcessorCatalog
-    from bertie.data.order import permutation
     from bertie.data.sequences import Sequences
-    from bertie.data.shards import Shards
     from bertie.errors import BertieError, DataError, Stopped, UsageError, nearest
-    from bertie.errors import arguments as checked_arguments
     from bertie.evaluation.compare import PairedDifference, SeedSummary
     from bertie.files import File, some_of
     from bertie.folders import Kind as FolderKind
-    from bertie.infer.batching import batches, run_batches
+    from bertie.infer.batching import batches
     from bertie.infer.engine import Engine, check_names
     from bertie.infer.fill import Masked, MaskPrediction
-    from bertie.infer.graph_model import GraphModel
     from bertie.infer.native.folder import FolderEngine
-    from bertie.infer.onnx_engine import OnnxEngine, OnnxFolder
+    from bertie.infer.onnx_engine import OnnxEngine
     from bertie.infer.pairs import PairHead
     from bertie.infer.pipeline import TextPipeline
     from bertie.infer.predict import Predictor
-    from bertie.infer.pseudo import MaskedToken
     from bertie.infer.torch_engine import TorchEngine
     from bertie.infer.traffic import Traffic
     from bertie.infer.write import Words as WrittenWords
@@ -138,7 +126,6 @@ if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.facts import Facts
     from bertie.models.generation import GenerationConfig
-    from bertie.models.kinds import MOST as MOST_POSITIONS
     from bertie.models.model import TorchModel
     from bertie.registry import Registry
     from bertie.report.charts import Chart, Line
@@ -160,7 +147,6 @@ if TYPE_CHECKING:
     from bertie.text.encoding import Encoding
     from bertie.text.sentences import PlainText
     from bertie.text.swaps import Swaps
-    from bertie.train.callbacks import TrainingRun
     from bertie.train.resume import check_unchanged
     from bertie.training_facts import TooLong
 else:

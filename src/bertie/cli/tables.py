@@ -1,16 +1,13 @@
 """Options for tables of examples, shared by finetune, evaluate and predict."""
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import bertie
-from bertie.console import console
-from bertie.errors import DataError, UsageError
-from bertie.files import atomic_write
+from bertie.errors import UsageError
 
 if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
@@ -204,33 +201,3 @@ def predictor(
 def embedder(model: Path, precision: str, device: str, engine: str = "auto") -> "Predictor":
     """Returns a `Predictor` of vectors. Pooling is that of training, or the mean of the tokens."""
     return bertie.load(model, device, precision, engine).embedder()
-
-
-def json_line(row: object) -> str:
-    """Returns a row as one line of JSON."""
-    return json.dumps(row, ensure_ascii=False) + "\n"
-
-
-def write_rows(
-    path: Path,
-    rows: Iterable[object],
-    description: str,
-    *,
-    total: int | None = None,
-    empty: Callable[[], str] | None = None,
-    form: Callable[[Any], str] = json_line,
-) -> int:
-    """Writes rows with a progress bar, and returns their number.
-
-    total: the number of rows, where it is known. empty: returns the message of the DataError that is raised instead of
-    an empty file. form: gives a row's text in the file, with its line ends.
-    """
-    written = 0
-    with atomic_write(path) as file, console.progress(description, total, unit="rows") as advance:
-        for row in rows:
-            file.write(form(row).encode())
-            written += 1
-            advance()
-        if empty and not written:
-            raise DataError(empty())
-    return written

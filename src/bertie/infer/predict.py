@@ -15,12 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, arguments
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.infer.pipeline import TextCount, TextPipeline
+from bertie.infer.pseudo import MaskedToken, log_probabilities
 from bertie.infer.texts import Row, Text, check_text, check_top, each_row, each_text, tell_unread, with_arrays
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, TableFormat
@@ -36,6 +40,8 @@ if TYPE_CHECKING:
     from bertie.models.model import TorchModel
 
 LABELLED = TableFormat()
+MaskedRow = tuple[NDArray[np.int64], NDArray[np.int64], int, tuple[int, ...]]
+"""Token ids, their segments, the position to mask and predict, and other positions that are masked."""
 
 
 class Predictor:
@@ -249,6 +255,14 @@ class Predictor:
         report["too_long"] = {"policy": long.policy, "max_length": long.max_length, "texts": long.long}
         report["notes"] = [*skipped.notes, *long.notes]
         return report
+
+    def run(self, ids: Sequences, outputs: Sequence[str]) -> dict[str, Array]:
+        """Returns arrays of the model for any number of sequences. See `run_batches`."""
+        return run_batches(self.engine, ids, outputs)
+
+    def masked_log_probabilities(self, rows: Iterable[MaskedRow]) -> Iterator[NDArray[np.float64]]:
+        """Yields log p of the masked tokens in nats, batch after batch. See `log_probabilities`."""
+        return log_probabilities(self.engine, (MaskedToken(*row) for row in rows), self.tokenizer.mask_id)
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[MaskPrediction]]:
         """Returns the most probable tokens for each mask in `text`, best first (fill.py)."""

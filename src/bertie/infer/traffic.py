@@ -203,6 +203,10 @@ class Traffic:
         if len(rows):
             self.vectors.put(places, vectors(rows))
 
+    def pooled(self, encoded: Sequences, engine: "Engine") -> Array:
+        """Returns what the vectors of the sample are made of, for all examples. (E, H)"""
+        return run_batches(engine, encoded.take(encoded.windows[:-1]), (self.VECTOR,))[self.VECTOR]
+
     def count_all(
         self,
         pipeline: TextPipeline,

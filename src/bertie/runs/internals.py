@@ -11,9 +11,11 @@ from bertie import families
 from bertie.compression.importance import Importance, without_heads
 from bertie.data.batch import Batch
 from bertie.data.sequences import Int, Sequences
+from bertie.errors import UsageError
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Engine, EngineName
 from bertie.infer.fill import as_filled
+from bertie.infer.graph_model import GraphModel
 from bertie.infer.layers import Chunk, token_vectors
 from bertie.infer.pipeline import TextPipeline
 from bertie.infer.predict import Predictor
@@ -91,6 +93,13 @@ class ModelInternals:
     def word_places(self, examples: Sequence[Example], *, max_length: int) -> tuple[Sequences, Int, Int]:
         """Returns the token ids of sentences, and the first and the last token of each word. See `word_places`."""
         return word_places(examples, self.model.text_tokenizer, max_length=max_length)
+
+    def graph(self) -> GraphModel:
+        """Returns the model as a function that an export traces. Raises UsageError where it cannot be exported."""
+        if reason := GraphModel.refusal(self.model):
+            family = self.model.variant.model_type if self.model.variant else "model"
+            raise UsageError(f"This {family} cannot be exported to ONNX: {reason}.")
+        return GraphModel(self.model)
 
     def importance(self, examples: Sequence[Example], *, max_length: int) -> Importance:
         """Returns the importance of the attention heads for labeled examples. Raises DataError if there are none."""

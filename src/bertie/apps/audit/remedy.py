@@ -23,7 +23,7 @@ from torch import nn
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import Erasure, probe_accuracy, remedy
 from bertie.apps.audit.pairs import aligned
-from bertie.platform import DataError, File, Sequences, Swaps, TorchModel, UsageError, console, run_batches
+from bertie.platform import DataError, File, Sequences, Swaps, TorchModel, UsageError, console
 
 PER_TEXT = 4  # tokens of a pair of texts, so that long texts do not dominate
 LEAST, MOST = 40, 2500  # pairs of texts
@@ -186,7 +186,7 @@ def _of_chunk(
     ids = np.concatenate([np.asarray(one.ids, np.int64) for one in encodings])
     types = np.concatenate([np.asarray(one.type_ids, np.int64) for one in encodings])
     output = "last_hidden_state" if kind == "tokens" else kind
-    found = run_batches(subject.engine, Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
+    found = subject.predictor.run(Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
     if kind != "tokens":
         return found, list(range(len(pairs)))
     starts, rows, of = np.cumsum(lengths) - lengths, list[int](), list[int]()

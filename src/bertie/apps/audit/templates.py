@@ -22,8 +22,8 @@ from pydantic import ConfigDict, with_config
 
 from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, known, of_units
 from bertie.apps.audit.files import check_unique_names, validated
-from bertie.apps.audit.masked import covering_tokens, left_to_right, log_p
-from bertie.platform import DataError, MaskedToken, PlainText, SourceFile
+from bertie.apps.audit.masked import MaskedText, covering_tokens, left_to_right, log_p
+from bertie.platform import DataError, PlainText, SourceFile
 
 BUILT_IN = Path(__file__).with_name("templates.yaml")
 GROUP, ATTRIBUTE = "{group}", "{attribute}"
@@ -216,9 +216,9 @@ def _over_templates(row_T: NDArray[np.float64]) -> Measure:
     return Measure(float(row_T.mean()), len(row_T), interval, neutral=0.0, detail=True)
 
 
-def _rows(subject: Subject, item: Attribute) -> list[list[MaskedToken]]:
+def _rows(subject: Subject, item: Attribute) -> list[list[MaskedText]]:
     """Returns the masked texts of an attribute: for each template, all words of both groups, and then the priors."""
-    found: list[list[MaskedToken]] = []
+    found: list[list[MaskedText]] = []
     words = [word for group in item.of.groups.values() for word in group]
     for template in item.of.templates:
         written = [_filled(template, word, item.word) for word in words]

@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
+import bertie
 from bertie import platform
 from bertie.apps import cloze as app
-from bertie.platform import console, ending, option, write_rows
+from bertie.platform import console, ending, option
 
 
 def cloze(
@@ -44,10 +45,12 @@ def cloze(
 
     platform.File(output).check_new(overwrite=overwrite)
     count = app.cloze.Count()
-    asked = app.cloze.cloze(platform.Shards.open(corpus), rows=rows, words=words, seed=seed, count=count)
+    asked = app.cloze.cloze(bertie.Corpus.open(corpus), rows=rows, words=words, seed=seed, count=count)
     empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
     form = app.cloze.as_document if output.suffix.lower() == ".txt" else app.cloze.as_json
-    made = write_rows(output, asked, "questions", total=rows, empty=lambda: empty, form=form)
+    made = platform.File(output).write_lines(
+        map(form, console.track(asked, "questions", total=rows)), empty=lambda: empty
+    )
     facts = {"file": str(output), "questions": made, "sentences_read": count.read, "unsuitable": count.unsuitable}
     if console.verbosity.json:
         console.emit(facts)

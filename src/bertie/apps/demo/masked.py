@@ -3,10 +3,10 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bertie import Model, Tokenizer
-from bertie.platform import File, TrainingRun
+from bertie.platform import File, TorchModel
 
 LOOKS = (0.01, 0.05, 0.15, 0.35, 0.65, 1.0)  # when, as shares of pre-training
 MASK = "[MASK]"
@@ -26,8 +26,17 @@ def looks(steps: int) -> set[int]:
     return {max(1, round(share * steps)) for share in LOOKS}
 
 
+class Training(Protocol):
+    """A run that is training a model."""
+
+    @property
+    def model(self) -> TorchModel:
+        """The model as it is now."""
+        ...
+
+
 def look(
-    run: TrainingRun,
+    run: Training,
     tokenizer: Tokenizer,
     sentences: Sequence[tuple[str, str]],
     *,

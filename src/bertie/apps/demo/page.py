@@ -19,7 +19,7 @@ from typing import Any
 from bertie.apps.demo.headline import BAG, Accuracies, accuracies, meaning
 from bertie.apps.demo.masked import MASK, read_lines
 from bertie.apps.demo.settings import STARTS
-from bertie.platform import Chart, File, Html, Line, Report, SeedSummary, counted, quantity
+from bertie.platform import Chart, File, Html, Line, Report, SeedSummary, quantity
 
 PARTS = {"mlm": "masked tokens", "nsp": "next sentence"}
 
@@ -32,7 +32,7 @@ def page(run: Path) -> Report:
     report = Report(
         "Bertie: from raw text to predictions",
         f"A small BERT, made from {words:,} words of {demo['about']} in {total} "
-        f"on {counted(demo['machine']['cores'], 'core')}: corpus, vocabulary, pre-training, fine-tuning.",
+        f"on {quantity(demo['machine']['cores'], 'core')}: corpus, vocabulary, pre-training, fine-tuning.",
     )
     found = accuracies(run, task)
     report.tiles(_tiles(found, task, total, stages))

@@ -21,7 +21,7 @@ from bertie.apps.demo import libraries, masked, pairs, settings
 from bertie.apps.demo.described import described
 from bertie.apps.demo.masked import read_lines, write_lines
 from bertie.apps.demo.page import page
-from bertie.platform import File, FolderKind, SourceFiles, TrainingRun, UsageError, check_unchanged, console
+from bertie.platform import File, FolderKind, SourceFiles, UsageError, check_unchanged, console
 
 DEMO = FolderKind(
     "demo",
@@ -194,7 +194,7 @@ class DemoPipeline:
         guesses = self.run / "guesses.jsonl"
 
         class Look(Callback):
-            def on_step(self, run: TrainingRun, step: int, metrics: Mapping[str, float]) -> None:
+            def on_step(self, run: masked.Training, step: int, metrics: Mapping[str, float]) -> None:
                 if step in looks and sentences:
                     masked.look(run, tokenizer, sentences, step=step, path=guesses)
 

@@ -14,16 +14,7 @@ from numpy.typing import NDArray
 import bertie
 from bertie import Model
 from bertie.apps.drift.compare import QuantityDrift, compare_traffic
-from bertie.platform import (
-    FOREIGN_ARGUMENTS,
-    DataError,
-    Example,
-    ModelFolder,
-    Traffic,
-    UsageError,
-    checked_arguments,
-    run_batches,
-)
+from bertie.platform import DataError, Example, ModelFolder, Traffic, UsageError, checked_arguments
 
 if TYPE_CHECKING:
     import pandas
@@ -103,7 +94,7 @@ class Drift:
         return f"<p>{escape(self.summary)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-@checked_arguments(**FOREIGN_ARGUMENTS)
+@checked_arguments
 def drift(
     model: Model | str | Path,
     data: Rows,
@@ -257,7 +248,7 @@ class RowTraffic(Traffic):
         self.number += len(rows)
         if self.VECTOR not in engine.facts.outputs or not numbers:
             return
-        pooled = run_batches(engine, encoded.take(encoded.windows[:-1]), (self.VECTOR,))[self.VECTOR]
+        pooled = self.pooled(encoded, engine)
         self.sample(len(pooled), lambda some: pooled[some])
         if not self.top or len(self.usual) <= NEAREST:
             return

@@ -23,7 +23,7 @@ from bertie.apps.explain.attention import (
 from bertie.apps.explain.attribution import by_word
 from bertie.apps.explain.page import heat
 from bertie.apps.explain.picture import heat_table, small, with_words
-from bertie.platform import DataError, Encoding, ModelCard, ModelInternals, Report, TorchModel, UsageError, counted
+from bertie.platform import DataError, Encoding, ModelCard, ModelInternals, Report, TorchModel, UsageError, quantity
 
 MOST_TOKENS = 128
 PICTURES = 1_700_000  # bytes of all heads; the page stays below 2 MB
@@ -240,7 +240,7 @@ def statistics_section(report: Report, statistics: HeadStatistics) -> None:
     """Adds the statistics of all heads, one table per measure."""
     report.section(
         "What the heads attend to",
-        f"Means over {statistics.tokens:,} tokens of {counted(statistics.texts, 'text')}. Rows "
+        f"Means over {statistics.tokens:,} tokens of {quantity(statistics.texts, 'text')}. Rows "
         "are layers, columns are heads.",
     )
     rows = [f"layer {layer + 1}" for layer in range(len(next(iter(statistics.means().values()))))]

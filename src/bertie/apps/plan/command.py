@@ -11,7 +11,7 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import plan as app
-from bertie.platform import UsageError, comma_names, console, counted, grouped, option, quantity
+from bertie.platform import UsageError, comma_names, console, grouped, option, quantity
 
 if TYPE_CHECKING:
     from bertie import FinetuneConfig, PretrainConfig
@@ -191,7 +191,7 @@ def _show(found: "dict[str, Forecast]", given: Any) -> None:
         number = given(key).count
         dollars = "–" if one.dollars is None else " to ".join(f"{money:,.2f}" for money in sorted(set(one.dollars)))
         memory = quantity(one.memory_gb * 1e9, "bytes")
-        fits = counted(one.sequences, "sequence") if one.fits else f"no ({memory})"
+        fits = quantity(one.sequences, "sequence") if one.fits else f"no ({memory})"
         table.add_row(
             f"{number} x {one.device}" if number > 1 else one.device,
             quantity(one.seconds, "s"),

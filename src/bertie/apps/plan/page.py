@@ -5,7 +5,7 @@ from typing import Any
 
 from bertie.apps.plan.forecast import Assumptions, Forecast, cheapest
 from bertie.apps.plan.law import ALPHA, BETA, FARTHEST, law
-from bertie.platform import Chart, ProcessorCatalog, Report, RunPlan, counted, quantity
+from bertie.platform import Chart, ProcessorCatalog, Report, RunPlan, quantity
 
 DRAWN = 40  # a slower machine is in the table alone
 Given = Callable[[str], Assumptions]  # the assumptions for a device, by its key
@@ -18,7 +18,7 @@ def page(title: str, plan: RunPlan, found: Mapping[str, Forecast], given: Given,
     best = cheapest(list(found.values()), 1)
     tiles = [
         ("parameters", quantity(job.parameters)),
-        ("tokens", quantity(job.tokens), counted(len(job.phases), "phase")),
+        ("tokens", quantity(job.tokens), quantity(len(job.phases), "phase")),
         ("operations", quantity(job.flops, "FLOPs"), "forward and backward"),
     ]
     tiles += [("cheapest", money(one), f"{one.device}, {quantity(one.seconds, 's')}") for one in best]
@@ -62,7 +62,7 @@ def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> No
             f"{one.kwh:,.3g}",
             f"{one.kg:,.3g}",
             money(one),
-            counted(one.sequences, "sequence")
+            quantity(one.sequences, "sequence")
             if one.fits
             else f"does not fit in {quantity(one.memory_gb * 1e9, 'bytes')}",
         ]

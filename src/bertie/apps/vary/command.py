@@ -1,5 +1,6 @@
 """`bertie vary`: changed copies of texts, for a teacher to answer."""
 
+import json
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +9,7 @@ import typer
 
 from bertie import platform
 from bertie.apps import vary as app
-from bertie.platform import comma_names, console, ending, option, write_rows
+from bertie.platform import comma_names, console, ending, option
 
 
 def vary(
@@ -44,7 +45,10 @@ def vary(
     )
     texts = [example.texts for example in examples]
     rows = (dict(zip(names, one, strict=True)) for one in chain(texts, app.vary.vary(texts, copies=copies, seed=seed)))
-    written = write_rows(output, rows, "texts", total=len(texts) * (1 + copies))
+    written = platform.File(output).write_lines(
+        json.dumps(row, ensure_ascii=False) + "\n"
+        for row in console.track(rows, "texts", total=len(texts) * (1 + copies))
+    )
     if skipped.total:
         console.warn(str(skipped))
     if console.verbosity.json:

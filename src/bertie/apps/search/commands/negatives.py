@@ -1,4 +1,5 @@
-"""`bertie negatives`: training data for a re-ranker or for vectors, mined from an index."""
+"""`bertie negatives`: training data for a re-ranker or for vectors, mined import json
+from an index."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +9,7 @@ import typer
 from bertie import platform
 from bertie.apps import search as app
 from bertie.apps.search.commands.search import IndexFolder, StageOptions
-from bertie.platform import UsageError, console, ending, grouped, option, write_rows
+from bertie.platform import UsageError, console, ending, grouped, option
 
 
 @grouped
@@ -50,7 +51,9 @@ def negatives(
     asked, left = app.questions.read(questions, qrels), app.negatives.Left()
     kind = cast("app.negatives.Form", form)
     mined = app.negatives.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
-    rows = write_rows(output, mined, "negatives", empty=left.why_none)
+    rows = platform.File(output).write_lines(
+        (json.dumps(row, ensure_ascii=False) + "\n" for row in console.track(mined, "negatives")), empty=left.why_none
+    )
     facts = {"file": str(output), "rows": rows, "questions": len(asked), **vars(left)}
     if console.verbosity.json:
         console.emit(facts)
