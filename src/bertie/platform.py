@@ -13,7 +13,7 @@ _MODULES = {
     "cli.groups": "TableOptions",
     "cli.options": "grouped",
     "cli.shared": "option",
-    "cli.tables": "comma_names=names ending unlabelled",
+    "cli.tables": "comma_names=names unlabelled",
     "compression.quantize": "gptq",
     "compression.recipe": "Recipe",
     "console": "console",
@@ -79,9 +79,9 @@ __all__ = [
     "RelationExample", "Report", "RunPlan", "SeedSummary", "Sequences", "SkipReport", "SourceFile", "SourceFiles",
     "SpanPrediction", "Spans", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "Task",
     "TaskPart", "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "Traffic", "UsageError", "WrittenWords",
-    "batches", "call_hash", "check_names", "check_unchanged", "checked_arguments", "comma_names", "console",
-    "ending", "gptq", "grouped", "metric_called", "nearest", "option", "quantity", "readable_texts", "some_of",
-    "tag_entities", "unlabelled",
+    "batches", "call_hash", "check_names", "check_unchanged", "checked_arguments", "comma_names", "console", "gptq",
+    "grouped", "metric_called", "nearest", "option", "quantity", "readable_texts", "some_of", "tag_entities",
+    "unlabelled",
 ]
 # fmt: on
 
@@ -92,8 +92,8 @@ if TYPE_CHECKING:
     from bertie.cli.groups import TableOptions
     from bertie.cli.options import grouped
     from bertie.cli.shared import option
-    from bertie.cli.tables import ending, unlabelled
     from bertie.cli.tables import names as comma_names
+    from bertie.cli.tables import unlabelled
     from bertie.compression.quantize import gptq
     from bertie.compression.recipe import Recipe
     from bertie.console import console

@@ -2,6 +2,8 @@
 
 from typing import get_args
 
+import typer
+
 from bertie.cli import app, tables
 
 OPTIONS: dict[str, object] = {
@@ -23,6 +25,12 @@ OPTIONS: dict[str, object] = {
 }
 
 
-def option(name: str) -> object:
-    """Returns the option, or the argument, of this name that many commands have: the metadata of its annotation."""
-    return get_args(OPTIONS[name])[1]
+def option(name: str, *endings: str, help: str = "") -> object:
+    """Returns the option, or the argument, of this name that many commands have: the metadata of its annotation.
+
+    endings: extensions of the file that it names; the option is then an output of the command's own.
+    """
+    if not endings:
+        return get_args(OPTIONS[name])[1]
+    names = ("--output", "-o") if name == "output" else (f"--{name}",)
+    return typer.Option(*names, help=help, callback=tables.ending(*endings))

@@ -9,14 +9,12 @@ import typer
 
 from bertie import platform
 from bertie.apps import vary as app
-from bertie.platform import comma_names, console, ending, option
+from bertie.platform import comma_names, console, option
 
 
 def vary(
     file: Annotated[str, typer.Argument(help="Texts, or pairs of texts: txt, csv, tsv, jsonl or parquet.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="JSON lines to write: FILE.jsonl.", callback=ending(".jsonl"))
-    ],
+    output: Annotated[Path, option("output", ".jsonl", help="JSON lines to write: FILE.jsonl.")],
     copies: Annotated[int, typer.Option("--copies", min=0, help="Number of changed copies of each text.")] = 2,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the changes.")] = 0,
     text: Annotated[list[str] | None, option("text")] = None,

@@ -12,7 +12,7 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import audit as app
-from bertie.platform import console, ending, grouped, option
+from bertie.platform import console, grouped, option
 
 if TYPE_CHECKING:
     from bertie.platform import SkipReport
@@ -51,9 +51,7 @@ def debias(
         list[Path] | None, typer.Option("--data", help="Sets to audit before and after; default: built-in ones.")
     ] = None,
     price: PriceOptions = PRICE,
-    page: Annotated[
-        Path | None, typer.Option("--page", help="Page to write: FILE.html.", callback=ending(".html"))
-    ] = None,
+    page: Annotated[Path | None, option("page", ".html", help="Page to write: FILE.html.")] = None,
     text: Annotated[list[str] | None, option("text")] = None,
     columns: Annotated[str, option("columns")] = "",
     encoding: Annotated[str, option("encoding")] = "utf-8",
@@ -114,9 +112,7 @@ def debias(
 
 def counterfactual(
     texts: TextsFile,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="File to write: FILE.jsonl.", callback=ending(".jsonl"))
-    ],
+    output: Annotated[Path, option("output", ".jsonl", help="File to write: FILE.jsonl.")],
     pairs: PairsFile = None,
     list_: PairsList = "",
     text: Annotated[list[str] | None, option("text")] = None,

@@ -8,7 +8,7 @@ import typer
 from bertie import platform
 from bertie.apps import explain as app
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
-from bertie.platform import ModelCard, console, ending, option
+from bertie.platform import ModelCard, console, option
 
 WIDTH = 24  # characters of the longest bar
 
@@ -27,12 +27,7 @@ def attention(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Page or arrays to write: FILE.html or FILE.npz.",
-            callback=ending(".html", ".npz"),
-        ),
+        option("output", ".html", ".npz", help="Page or arrays to write: FILE.html or FILE.npz."),
     ] = None,
     card: Annotated[bool, option("card")] = False,
     overwrite: Annotated[bool, option("overwrite")] = False,

@@ -8,7 +8,7 @@ import typer
 from bertie import platform
 from bertie.apps import search as app
 from bertie.apps.search.commands.search import IndexFolder, StageOptions
-from bertie.platform import console, ending, grouped, option, quantity
+from bertie.platform import console, grouped, option, quantity
 
 
 @grouped
@@ -23,7 +23,7 @@ def evaluate_search(
     stages: StageOptions,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="JSON file of the metrics: FILE.json.", callback=ending(".json")),
+        option("output", ".json", help="JSON file of the metrics: FILE.json."),
     ] = None,
     overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:

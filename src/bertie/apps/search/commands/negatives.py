@@ -1,6 +1,6 @@
-"""`bertie negatives`: training data for a re-ranker or for vectors, mined import json
-from an index."""
+"""`bertie negatives`: training data for a re-ranker or for vectors, mined from an index."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +9,7 @@ import typer
 from bertie import platform
 from bertie.apps import search as app
 from bertie.apps.search.commands.search import IndexFolder, StageOptions
-from bertie.platform import UsageError, console, ending, grouped, option
+from bertie.platform import UsageError, console, grouped, option
 
 
 @grouped
@@ -18,9 +18,7 @@ def negatives(
     questions: Annotated[
         Path, typer.Option("--questions", help="Questions with their documents (.json as SQuAD, or .jsonl).")
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="JSON lines to write: FILE.jsonl.", callback=ending(".jsonl"))
-    ],
+    output: Annotated[Path, option("output", ".jsonl", help="JSON lines to write: FILE.jsonl.")],
     qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None,
     form: Annotated[
         str, typer.Option("--form", help="lists for --task choice, pairs for rank, triples for embed.")
