@@ -340,6 +340,10 @@ class File:
         """Raises UsageError where it exists and `overwrite` is off, is a folder, or is one of the inputs."""
         check_new_file(self.path, overwrite=overwrite, inputs=inputs)
 
+    def full_disk(self, error: BaseException) -> Stopped | None:
+        """Returns the error to raise when an error of writing it means that the disk is full, else None."""
+        return Stopped.for_full_disk(error, self.path)
+
     def check_readable(self) -> None:
         """Raises DataError with the reason where it exists and cannot be opened, or has a name that is not UTF-8."""
         check_readable(self.path)

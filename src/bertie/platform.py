@@ -13,25 +13,23 @@ _MODULES = {
     "cli.groups": "TableOptions",
     "cli.options": "grouped",
     "cli.shared": "option",
-    "cli.tables": "comma_names=names unlabelled",
+    "cli.tables": "comma_names=names",
     "compression.quantize": "gptq",
     "compression.recipe": "Recipe",
     "console": "console",
     "costs.catalog": "ProcessorCatalog=Catalog",
     "data.sequences": "Sequences",
-    "errors": "BertieError DataError Stopped UsageError nearest",
+    "errors": "BertieError DataError UsageError nearest",
     "evaluation.compare": "PairedDifference SeedSummary",
     "files": "File some_of",
     "folders": "FolderKind=Kind",
     "infer.batching": "batches",
-    "infer.engine": "Engine check_names",
+    "infer.engine": "Engine",
     "infer.fill": "MaskPrediction Masked",
-    "infer.native.folder": "FolderEngine",
     "infer.onnx_engine": "OnnxEngine",
     "infer.pairs": "PairHead",
     "infer.pipeline": "TextPipeline",
     "infer.predict": "Predictor",
-    "infer.torch_engine": "TorchEngine",
     "infer.traffic": "Traffic",
     "infer.write": "WrittenWords=Words",
     "io.lines": "BadRecord",
@@ -39,10 +37,9 @@ _MODULES = {
     "io.sources": "SourceFile SourceFiles",
     "io.table_format": "TableFormat",
     "io.tables": "Example SkipReport",
-    "metrics.base": "metric_called=called",
+    "metrics.answers": "ANSWER_SCRIPTS=SCRIPTS",
     "metrics.resample": "Bootstrap",
     "metrics.tags": "tag_entities",
-    "models.encoder": "EncoderOutput",
     "models.facts": "Facts",
     "models.generation": "GenerationConfig",
     "models.model": "TorchModel",
@@ -56,32 +53,27 @@ _MODULES = {
     "runs.opening": "ModelFolder",
     "runs.planning": "RunPlan",
     "tasks": "Prediction TASKS Task",
-    "tasks.capabilities": "Chooses Embeds Generates Parts Spans",
-    "tasks.datasets": "DATASETS",
+    "tasks.capabilities": "Chooses Generates Parts Spans",
     "tasks.embed": "EmbedTask",
     "tasks.relation": "RelationExample",
     "tasks.several": "TaskPart=Part",
-    "tasks.span": "SpanPrediction",
     "tasks.tagging": "TagPrediction",
     "text.encoding": "Encoding",
     "text.sentences": "PlainText",
     "text.swaps": "Swaps",
-    "train.resume": "check_unchanged",
     "training_facts": "TooLong",
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
-    "DATASETS", "TASKS", "BadRecord", "BertieError", "Bootstrap", "Chart", "Chooses", "Compression", "DataError",
-    "EmbedTask", "Embeds", "EncoderOutput", "Encoding", "Engine", "Example", "Facts", "File", "FolderEngine",
-    "FolderKind", "Generates", "GenerationConfig", "Html", "Line", "MaskPrediction", "Masked", "ModelCard",
-    "ModelFolder", "ModelInternals", "OnnxEngine", "PairHead", "PairedDifference", "Parts", "PlainText",
-    "Prediction", "Predictor", "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry",
-    "RelationExample", "Report", "RunPlan", "SeedSummary", "Sequences", "SkipReport", "SourceFile", "SourceFiles",
-    "SpanPrediction", "Spans", "Stopped", "Swaps", "TableFormat", "TableOptions", "TagPrediction", "Task",
-    "TaskPart", "TextPipeline", "TooLong", "TorchEngine", "TorchModel", "Traffic", "UsageError", "WrittenWords",
-    "batches", "call_hash", "check_names", "check_unchanged", "checked_arguments", "comma_names", "console", "gptq",
-    "grouped", "metric_called", "nearest", "option", "quantity", "readable_texts", "some_of", "tag_entities",
-    "unlabelled",
+    "ANSWER_SCRIPTS", "TASKS", "BadRecord", "BertieError", "Bootstrap", "Chart", "Chooses", "Compression",
+    "DataError", "EmbedTask", "Encoding", "Engine", "Example", "Facts", "File", "FolderKind", "Generates",
+    "GenerationConfig", "Html", "Line", "MaskPrediction", "Masked", "ModelCard", "ModelFolder", "ModelInternals",
+    "OnnxEngine", "PairHead", "PairedDifference", "Parts", "PlainText", "Prediction", "Predictor",
+    "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry", "RelationExample", "Report",
+    "RunPlan", "SeedSummary", "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps",
+    "TableFormat", "TableOptions", "TagPrediction", "Task", "TaskPart", "TextPipeline", "TooLong", "TorchModel",
+    "Traffic", "UsageError", "WrittenWords", "batches", "call_hash", "checked_arguments", "comma_names", "console",
+    "gptq", "grouped", "nearest", "option", "quantity", "readable_texts", "some_of", "tag_entities",
 ]
 # fmt: on
 
@@ -93,25 +85,22 @@ if TYPE_CHECKING:
     from bertie.cli.options import grouped
     from bertie.cli.shared import option
     from bertie.cli.tables import names as comma_names
-    from bertie.cli.tables import unlabelled
     from bertie.compression.quantize import gptq
     from bertie.compression.recipe import Recipe
     from bertie.console import console
     from bertie.costs.catalog import Catalog as ProcessorCatalog
     from bertie.data.sequences import Sequences
-    from bertie.errors import BertieError, DataError, Stopped, UsageError, nearest
+    from bertie.errors import BertieError, DataError, UsageError, nearest
     from bertie.evaluation.compare import PairedDifference, SeedSummary
     from bertie.files import File, some_of
     from bertie.folders import Kind as FolderKind
     from bertie.infer.batching import batches
-    from bertie.infer.engine import Engine, check_names
+    from bertie.infer.engine import Engine
     from bertie.infer.fill import Masked, MaskPrediction
-    from bertie.infer.native.folder import FolderEngine
     from bertie.infer.onnx_engine import OnnxEngine
     from bertie.infer.pairs import PairHead
     from bertie.infer.pipeline import TextPipeline
     from bertie.infer.predict import Predictor
-    from bertie.infer.torch_engine import TorchEngine
     from bertie.infer.traffic import Traffic
     from bertie.infer.write import Words as WrittenWords
     from bertie.io.lines import BadRecord
@@ -120,10 +109,9 @@ if TYPE_CHECKING:
     from bertie.io.sources import SourceFile, SourceFiles
     from bertie.io.table_format import TableFormat
     from bertie.io.tables import Example, SkipReport
-    from bertie.metrics.base import called as metric_called
+    from bertie.metrics.answers import SCRIPTS as ANSWER_SCRIPTS
     from bertie.metrics.resample import Bootstrap
     from bertie.metrics.tags import tag_entities
-    from bertie.models.encoder import EncoderOutput
     from bertie.models.facts import Facts
     from bertie.models.generation import GenerationConfig
     from bertie.models.model import TorchModel
@@ -137,17 +125,14 @@ if TYPE_CHECKING:
     from bertie.runs.opening import ModelFolder
     from bertie.runs.planning import RunPlan
     from bertie.tasks import TASKS, Prediction, Task
-    from bertie.tasks.capabilities import Chooses, Embeds, Generates, Parts, Spans
-    from bertie.tasks.datasets import DATASETS
+    from bertie.tasks.capabilities import Chooses, Generates, Parts, Spans
     from bertie.tasks.embed import EmbedTask
     from bertie.tasks.relation import RelationExample
     from bertie.tasks.several import Part as TaskPart
-    from bertie.tasks.span import SpanPrediction
     from bertie.tasks.tagging import TagPrediction
     from bertie.text.encoding import Encoding
     from bertie.text.sentences import PlainText
     from bertie.text.swaps import Swaps
-    from bertie.train.resume import check_unchanged
     from bertie.training_facts import TooLong
 else:
     _HOMES = {

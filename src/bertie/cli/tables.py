@@ -11,7 +11,6 @@ from bertie.errors import UsageError
 
 if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
-    from bertie.io.table_format import TableFormat
     from bertie.training_facts import TooLong as TooLongPolicy
 
 
@@ -159,31 +158,6 @@ def costs(text: str) -> dict[str, dict[str, str]]:
             raise UsageError(f"--costs {text!r} must name a true and a predicted label: spam:ham=10.")
         matrix.setdefault(truth, {})[predicted] = cost
     return matrix
-
-
-def unlabelled(
-    file: Path | str,
-    text: Iterable[str] | None,
-    columns: str = "",
-    encoding: str = "utf-8",
-    kind: str = "",
-    *,
-    keep: bool = False,
-) -> "TableFormat":
-    """Returns the format of a file of unlabeled texts. keep: whether to read its other columns too.
-
-    Raises UsageError for a column of a file that has one text per line.
-    """
-    from bertie.io.rows import table_kind
-    from bertie.io.table_format import TableFormat
-
-    named, kind = tuple(text or ()), kind or table_kind(file)
-    if kind == "lines" and len(named) == 1 and not columns:
-        raise UsageError(
-            f"{'Standard input' if str(file) == '-' else file} is read as one text per line, without columns. "
-            f"Omit --text {named[0]}, or pass a table: csv, tsv, jsonl ..."
-        )
-    return TableFormat.of(named, "", names(columns), encoding, kind, labelled=False, keep=keep)
 
 
 def predictor(

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, arguments
+from bertie.errors import DataError, UsageError, arguments
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
@@ -29,8 +29,9 @@ from bertie.infer.texts import Row, Text, check_text, check_top, each_row, each_
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example, SkipReport
-from bertie.metrics.base import Scores
+from bertie.metrics.base import Scores, called
 from bertie.tasks import Prediction, Task
+from bertie.tasks.capabilities import Embeds
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -91,6 +92,13 @@ class Predictor:
         return self.pipeline.task
 
     @property
+    def embedding(self) -> Embeds:
+        """The task, if its answers are vectors. Raises UsageError for another one."""
+        if not isinstance(self.task, Embeds):
+            raise UsageError("This model gives no vectors: open it as one: bertie.embed does.")
+        return self.task
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the model."""
         return self.pipeline.tokenizer
@@ -99,6 +107,11 @@ class Predictor:
     def labels(self) -> tuple[str, ...]:
         """The names of the labels."""
         return self.task.labels
+
+    @property
+    def metric(self) -> str:
+        """The main metric, and of a binary one the label: "f1 of 'spam'"."""
+        return called(self.task.metrics[0], {"positive": getattr(self.task.scores(), "positives", {})})
 
     @property
     def max_length(self) -> int:

@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -318,6 +318,20 @@ class SourceFile:
         """Yields (line, fields, the object that they come from) of every row of a table."""
         for line, row in self.rows():
             yield line, row, {} if isinstance(row, BadRecord) else source_of(row)
+
+    def text_format(self, text: Sequence[str] = (), columns: str = "", kind: str = "") -> TableFormat:
+        """Returns the format of a file of unlabeled texts. columns: names for a file without a header, "a, b".
+
+        Raises UsageError for a column of a file that has one text per line.
+        """
+        kind = kind or self.table_kind
+        if kind == "lines" and len(text) == 1 and not columns:
+            raise UsageError(
+                f"{'Standard input' if self.path == '-' else self.path} is read as one text per line, without columns. "
+                f"Omit --text {text[0]}, or pass a table: csv, tsv, jsonl ..."
+            )
+        names = [name.strip() for name in columns.split(",") if name.strip()]
+        return TableFormat.of(text, "", names, self.options.encoding, kind, labelled=False)
 
     def examples(
         self, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None

@@ -26,9 +26,9 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.folder import CONFIG, REPORT, RESULTS, read_findings, read_results
 from bertie.runs.page import made
 from bertie.runs.verify import run_config
+from bertie.settings import flatten
 from bertie.tasks.datasets import DATASETS
 from bertie.train import log
-from bertie.train.resume import flatten
 
 DRAWN = 3  # metrics whose values on dev are drawn
 DOCS = "docs/reports.md"

@@ -13,7 +13,7 @@ from bertie.data.batch import Batch
 from bertie.data.sequences import Int, Sequences
 from bertie.errors import UsageError
 from bertie.infer.choose import engine_of
-from bertie.infer.engine import Engine, EngineName
+from bertie.infer.engine import Engine, check_names
 from bertie.infer.fill import as_filled
 from bertie.infer.graph_model import GraphModel
 from bertie.infer.layers import Chunk, token_vectors
@@ -60,9 +60,9 @@ class ModelInternals:
         """What reads texts for the model, and makes answers of its arrays. Raises UsageError without a tokenizer."""
         return TextPipeline.of(self.facts, self.model.text_tokenizer)
 
-    def engine(self, name: EngineName = "torch") -> Engine:
+    def engine(self, name: str = "torch") -> Engine:
         """Returns the engine that runs the model, by default the model itself. See `engine_of`."""
-        return engine_of(self.model, name)
+        return engine_of(self.model, check_names("fp32", name))
 
     def predictor(self, max_length: int | None = None) -> Predictor:
         """Returns what predicts with the model itself, so that changes of it are seen."""

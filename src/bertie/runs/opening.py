@@ -5,7 +5,6 @@ the faster one. torch reads any other folder, and runs it unless the native engi
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -62,7 +61,7 @@ def open_engine(
     folder = model_folder(model)
     if quick := without_torch(folder, precision, device, engine):
         native, tokenizer = quick
-        return Opened(replace(native, threads=threads) if threads else native, tokenizer)
+        return Opened(native.with_threads(threads) if threads else native, tokenizer)
     import torch
 
     from bertie.infer.choose import engine_of
@@ -182,6 +181,10 @@ class ModelFolder:
         if not (self.path / checksums.CHECKSUMS).exists():
             return []
         return [message for message in checksums.check(self.path).damage if checksums.CARD not in message]
+
+    def check_engine(self, precision: str, engine: str) -> None:
+        """Raises UsageError for an unknown precision or engine."""
+        check_names(precision, engine)
 
     def check_exists(self) -> None:
         """Raises DataError for a path that does not exist, with how models are found by name."""

@@ -24,8 +24,8 @@ from bertie.runs.config import PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results
 from bertie.runs.guesses import guesses
 from bertie.runs.verify import run_config
+from bertie.settings import flatten
 from bertie.train import log
-from bertie.train.resume import flatten
 
 NAMES = {"mlm": "masked tokens", "nsp": "next sentence", "sop": "sentence order", "rtd": "replaced tokens"}
 REPLACE = (0.8, 0.1, 0.1)  # of masked-LM positions, by default: the mask, a random token, the original

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -32,12 +32,9 @@ from bertie.platform import (
     TableFormat,
     TorchModel,
     UsageError,
-    check_unchanged,
     console,
     nearest,
 )
-
-EngineName = Literal["auto", "torch", "native"]
 
 SETTINGS, SCORES, RESULTS, REPORT = "settings.json", "scores.jsonl", "audit.json", "report.html"
 AUDIT = FolderKind("audit", begins=(SETTINGS,), files=(SETTINGS, SCORES, RESULTS, REPORT))
@@ -72,7 +69,7 @@ def audit(
     overwrite: bool = False,
     device: str | None = None,
     precision: str | None = None,
-    engine: EngineName = "auto",
+    engine: str = "auto",
     keep: dict[str, Scored] | None = None,
 ) -> dict[str, Any]:
     """Audits a model and returns the content of audit.json. With `out`, the same call resumes a stopped audit.
@@ -174,7 +171,7 @@ class _Run:
     asked: Asked
     model: TorchModel
     folder: Path
-    engine: EngineName
+    engine: str
     scores: dict[str, Scored]
 
     @cached_property
@@ -294,7 +291,7 @@ def _journal(out: Path | None, settings: Mapping[str, object], *, overwrite: boo
     with AUDIT.held(out, overwrite=overwrite):
         path = out / SETTINGS
         if path.exists():
-            check_unchanged(out, "an audit", File(path).read_json(), settings)
+            AUDIT.check_unchanged(out, File(path).read_json(), settings)
         AUDIT.unseal(out)
         File(path).write_json(settings)
         yield Journal(out / SCORES)

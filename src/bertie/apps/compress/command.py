@@ -218,7 +218,7 @@ class _Asked:
         if self.texts is None:
             return []
         lines = platform.SourceFile(self.texts).table_kind == "lines"
-        format = platform.unlabelled(self.texts, () if lines and (self.train or self.data) else self.text)
+        format = platform.SourceFile(self.texts).text_format(() if lines and (self.train or self.data) else self.text)
         if lines:
             return [(text,) for text in platform.SourceFile(self.texts).lines()]
         examples, skipped = platform.SkipReport.collect(

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertie.platform import Chart, Report, metric_called, quantity
+from bertie.platform import Chart, Report, quantity
 
 
 def page(results: Mapping[str, Any]) -> Report:
     """Returns a page with all models as a chart and a table, and the chosen one."""
     metric, teacher, rows, limits = (results[name] for name in ("metric", "teacher", "tried", "limits"))
-    shown = metric_called(metric, results)
+    shown = metric_name(metric, results.get("positive", {}))
     chosen = next((row for row in rows if row["name"] == results["chosen"]), None)
     report = Report("Compression", f"{len(rows)} of {results['wanted']} recipes, {results['examples']:,} examples")
     if chosen is None:
@@ -110,3 +110,8 @@ def _cells(number: int, row: Mapping[str, Any], metric: str, energy: bool) -> li
         *["–" if speed["joules"] is None else f"{speed['joules']:.2f}"] * energy,
         ", ".join(words),
     ]
+
+
+def metric_name(metric: str, positive: Mapping[str, str]) -> str:
+    """Returns a metric, and of a binary one the label: "f1 of 'spam'". positive: metric -> its label."""
+    return f"{metric} of {positive[metric]!r}" if metric in positive else metric

@@ -21,7 +21,7 @@ from typing import Any
 import xxhash
 
 from bertie.apps.compress.measure import weight_bytes
-from bertie.apps.compress.page import page
+from bertie.apps.compress.page import metric_name, page
 from bertie.platform import (
     BadRecord,
     BertieError,
@@ -40,7 +40,6 @@ from bertie.platform import (
     TorchModel,
     UsageError,
     console,
-    metric_called,
 )
 
 TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
@@ -301,7 +300,7 @@ class _Search:
 
 def figures_in_words(row: Mapping[str, Any], metric: str, positive: Mapping[str, str]) -> str:
     """Returns the figures of a model in one line. positive: the label of a binary metric."""
-    apart, speed, name = row["difference"], row["rate"], metric_called(metric, {"positive": positive})
+    apart, speed, name = row["difference"], row["rate"], metric_name(metric, positive)
     return (
         f"{name} {row[metric]:z.4f} ({apart['difference']:+z.4f}, 95% interval {apart['low']:+z.4f} to "
         f"{apart['high']:+z.4f}), {row['bytes'] / 1e6:.1f} MB, {speed['faster']:.2f} times as fast: "

@@ -21,7 +21,7 @@ from bertie.apps.demo import libraries, masked, pairs, settings
 from bertie.apps.demo.described import described
 from bertie.apps.demo.masked import read_lines, write_lines
 from bertie.apps.demo.page import page
-from bertie.platform import File, FolderKind, SourceFiles, UsageError, check_unchanged, console
+from bertie.platform import File, FolderKind, SourceFiles, UsageError, console
 
 DEMO = FolderKind(
     "demo",
@@ -50,7 +50,7 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
         if not (run / "demo.json").exists():
             File(run / "demo.json").write_json({"asked": asked | _content(text), **described(text)})
         elif (before := File(run / "demo.json").read_json()["asked"]) | asked != before:
-            check_unchanged(run, "a demo", before, before | asked)
+            DEMO.check_unchanged(run, before, before | asked)
         elif before | _content(text) != before:
             raise UsageError(f"{text} has changed since the demo in {run}. Choose another folder, or pass --overwrite.")
         return DemoPipeline(run, text=text, minutes=minutes).go()

@@ -15,16 +15,7 @@ from typing import Any
 import numpy as np
 
 from bertie.apps.explain.attention import Floats
-from bertie.platform import (
-    DataError,
-    Example,
-    ModelInternals,
-    Prediction,
-    Predictor,
-    TorchModel,
-    console,
-    metric_called,
-)
+from bertie.platform import DataError, Example, ModelInternals, Prediction, Predictor, TorchModel, console
 
 Head = tuple[int, int]  # layer and head, from 0
 RANDOM = 3  # orders
@@ -90,9 +81,8 @@ def removal(model: TorchModel, examples: Sequence[Example], *, points: int, max_
     if len(examples) < 2:
         raise DataError("Half of the labeled examples rank the heads, and the others measure the model: pass more.")
     ranking, measured = examples[::2], examples[1::2]
-    task = predictor.task
     seen = ModelInternals(model).importance(ranking, max_length=predictor.max_length)
-    metric = metric_called(task.metrics[0], {"positive": getattr(task.scores(), "positives", {})})
+    metric = predictor.metric
     console.say(f"{seen.examples:,} examples rank the heads, and {len(measured):,} measure {metric}.")
     found = seen.of_heads().numpy()
     steps = sorted({round(share * found.size) for share in np.linspace(0, 1, points + 1).tolist()})

@@ -25,16 +25,7 @@ from bertie.apps.probe.pooling import check_pooling
 from bertie.apps.probe.probes import PARTS, Counts, Probe, Sample
 from bertie.apps.probe.sentences import Sentence, Source, source
 from bertie.apps.probe.vectors import read_layer, readable_sentences, write_word_vectors
-from bertie.platform import (
-    DataError,
-    File,
-    FolderKind,
-    ModelInternals,
-    TorchModel,
-    UsageError,
-    check_unchanged,
-    console,
-)
+from bertie.platform import DataError, File, FolderKind, ModelInternals, TorchModel, UsageError, console
 
 SETTINGS, ROWS, RESULTS, REPORT, VECTORS = "settings.json", "rows.jsonl", "results.json", "report.html", "vectors"
 PROBED = FolderKind(
@@ -200,7 +191,7 @@ def _finished(run: Path, identity: Mapping[str, object]) -> dict[str, object] | 
     """Returns the results of a finished run. Raises UsageError for a run with other settings, data or weights."""
     if not (run / SETTINGS).exists():
         return None
-    check_unchanged(run, "a run of probes", vars(Settings(())) | File(run / SETTINGS).read_json(), identity)
+    PROBED.check_unchanged(run, vars(Settings(())) | File(run / SETTINGS).read_json(), identity)
     if not PROBED.sealed(run):
         return None
     console.say(f"{run} is finished already: returning its results. --overwrite starts again.")

@@ -159,7 +159,8 @@ def counterfactual(
 def _texts(file: str, text: list[str] | None, columns: str, encoding: str, skipped: "SkipReport") -> Iterator[str]:
     """Yields the texts of a file, and counts the rows without one."""
 
-    for row in platform.SourceFile(file).examples(platform.unlabelled(file, text, columns, encoding, "")):
+    table = platform.SourceFile(file, encoding)
+    for row in table.examples(table.text_format(text or (), columns)):
         skipped.count(row)
         if isinstance(row, platform.Example):
             yield " ".join(row.texts)
