@@ -9,7 +9,7 @@ Folders are named by their last part: a card is read on other machines.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -220,11 +220,6 @@ class ModelCard:
                 f"The card cannot be written: {self.model} is read-only. Omit --card, or copy the model first."
             )
 
-    def put(self, title: str, *parts: str) -> None:
-        """Writes a section, instead of an earlier one with the same title."""
-        card.put(self.model, title, *parts)
-
-    @staticmethod
-    def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-        """Returns a Markdown table."""
-        return card.table(columns, rows)
+    def put(self, title: str, *parts: object) -> None:
+        """Writes a section, instead of an earlier one with the same title. A part is a text, or columns and rows."""
+        card.put(self.model, title, *(card.table(*part) if isinstance(part, tuple) else str(part) for part in parts))

@@ -122,7 +122,7 @@ def summary(results: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
 
 def add_audit_to_card(folder: Path, results: Mapping[str, Any]) -> None:
     """Writes the figures into the model's card, README.md, instead of those of an earlier audit."""
-    parts = [READING]
+    parts: list[object] = [READING]
     for title, found in summary(results):
         rows = [
             (
@@ -135,6 +135,6 @@ def add_audit_to_card(folder: Path, results: Mapping[str, Any]) -> None:
             )
             for one in found
         ]
-        parts += [f"**{title}**", ModelCard.table(COLUMNS[:6], rows)]
+        parts += [f"**{title}**", (COLUMNS[:6], rows)]
     parts += ["Criticism of these sets:", "\n".join(f"- {one['title']}: {one['criticism']}" for one in results["sets"])]
     ModelCard(folder).put("Audit", *parts)

@@ -71,10 +71,10 @@ def page(found: Mapping[str, Any]) -> Report:
 
 def add_remedy_to_card(folder: Path, found: Mapping[str, Any]) -> None:
     """Writes the section of the model's card."""
-    parts = [f"Made by `bertie debias --how {found['how']}`. {READING}"]
+    parts: list[object] = [f"Made by `bertie debias --how {found['how']}`. {READING}"]
     parts += ["\n".join(f"- {removal_sentence(Removed(**one))}" for one in found["removed"])]
     for title, rows in [("Price", price_rows(found)), *audit_rows(found)]:
-        parts += [f"**{title}**", ModelCard.table(COLUMNS, rows) if rows else FREE]
+        parts += [f"**{title}**", (COLUMNS, rows) if rows else FREE]
     ModelCard(folder).put("Removed concept", *parts)
 
 

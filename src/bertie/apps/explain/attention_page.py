@@ -23,7 +23,7 @@ from bertie.apps.explain.attention import (
 from bertie.apps.explain.attribution import by_word
 from bertie.apps.explain.page import heat
 from bertie.apps.explain.picture import heat_table, small, with_words
-from bertie.platform import DataError, Encoding, ModelCard, ModelInternals, Report, TorchModel, UsageError, quantity
+from bertie.platform import DataError, Encoding, ModelInternals, Report, TorchModel, UsageError, quantity
 
 MOST_TOKENS = 128
 PICTURES = 1_700_000  # bytes of all heads; the page stays below 2 MB
@@ -197,7 +197,7 @@ def page(found: TextAttention, model: str) -> Report:
     return report.footer(docs="docs/attention.md")
 
 
-def card_parts(found: TextAttention) -> list[str]:
+def card_parts(found: TextAttention) -> list[object]:
     """Returns the section of the model's card: the kinds of heads, and the rollout."""
     token = found.encoding.tokens[found.summary]
     words = sorted(found.shares(found.rollout), key=lambda row: -row[1])[:SHOWN]
@@ -205,7 +205,7 @@ def card_parts(found: TextAttention) -> list[str]:
         f"> {' / '.join(found.texts)}",
         kinds_in_words(found.statistics.as_json()),
         f"Rollout: the share of each word in the top layer's {token}.",
-        ModelCard.table(["word", "share"], [(word, f"{share:z.3f}") for word, share in words]),
+        (["word", "share"], [(word, f"{share:z.3f}") for word, share in words]),
         READING,
     ]
 
