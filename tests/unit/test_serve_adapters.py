@@ -92,7 +92,7 @@ def test_an_adapter_of_another_base_is_refused_by_its_hash(home: Path, tmp_path:
 def test_training_leaves_traffic_for_the_adapter(home: Path):
     adapter = home / "x" / "model" / "adapter"
     (traffic,) = Traffic.read(adapter / Traffic.FILE).values()
-    assert traffic.model == Traffic.model_hash(adapter)
+    assert traffic.model == Traffic.of_model(adapter).model
     assert traffic.rows > 0
 
 
@@ -131,7 +131,7 @@ def test_adapters_are_models_of_a_server_and_are_loaded_again_together(home: Pat
         server.process.terminate()
         server.process.wait(30)
     assert {one.model for one in Traffic.read(log).values()} == {
-        Traffic.model_hash(home / n / "model" / "adapter") for n in "xy"
+        Traffic.of_model(home / n / "model" / "adapter").model for n in "xy"
     }
 
 

@@ -12,7 +12,7 @@ import bertie
 from bertie.apps.drift import shift
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
-from bertie.infer.traffic import DIMENSIONS, EDGES, KEPT, Traffic, VectorSample, label_of, write_traffic
+from bertie.infer.traffic import DIMENSIONS, KEPT, Traffic, VectorSample, label_of, write_traffic
 from bertie.io.tables import Example
 from bertie.runs.models import load
 from bertie.runs.opening import ModelFolder
@@ -33,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier whose training read SHORT[:150]."""
     home = tmp_path_factory.mktemp("traffic")
     folder = make_model(toy_model(home / "start", LETTERS), home / "model", "sequence", {}, 1)
-    traffic = Traffic(Traffic.model_hash(folder))
+    traffic = Traffic.of_model(folder)
     [*Predictor(load(folder)).stream([Example((text,)) for text in SHORT[:150]], traffic=traffic)]
     write_traffic(folder / Traffic.FILE, [traffic])
     return folder
@@ -53,7 +53,7 @@ def test_counts_and_vectors_of_predictions_are_added_to_a_file(model: Path, tmp_
     assert traffic.vectors.width == 32
     assert not any(text in log.read_text() for text in SHORT[:40] + LONG[:60])
     tokens = len(SHORT[0]) - 1 + 2  # letters and [CLS], [SEP]
-    at = int(np.searchsorted(EDGES["tokens"], tokens))
+    at = int(np.searchsorted(Traffic.EDGES["tokens"], tokens))
     assert traffic.counts["tokens"][at] >= 40
 
 
@@ -234,7 +234,7 @@ def test_fine_tuning_leaves_the_traffic_of_its_dev_examples(tmp_path: Path):
     )
     (traffic,) = Traffic.read(tmp_path / "run" / "model" / Traffic.FILE).values()
     assert traffic.rows == 40
-    assert traffic.model == Traffic.model_hash(tmp_path / "run" / "model")
+    assert traffic.model == Traffic.of_model(tmp_path / "run" / "model").model
     assert not ModelFolder(tmp_path / "run" / "model").damage()
     assert bertie.drift(run.model, [text for text, _ in rows[60:100]]).rows == 40
 
@@ -261,7 +261,7 @@ def test_the_reference_is_what_the_model_answers_to_new_rows(
     options = {**ways[way], "settings": plain | ways[way].get("settings", {})}
     run = bertie.finetune(start, rows[:60], epochs=2, max_length=32, output=tmp_path / "run", **options)
     (traffic,) = Traffic.read(tmp_path / "run" / "model" / Traffic.FILE).values()
-    assert traffic.model == Traffic.model_hash(tmp_path / "run" / "model")
+    assert traffic.model == Traffic.of_model(tmp_path / "run" / "model").model
     assert not ModelFolder(tmp_path / "run" / "model").damage()
     if way == "abstain":
         labels = Counter(label or "no answer" for label in run.model.predict([text for text, _ in rows[60:160]]).labels)

@@ -36,23 +36,14 @@ from bertie.models.beside import ADAPTER
 from bertie.tasks import Prediction
 from bertie.tasks.tagging import TagPrediction
 from bertie.text.report import main_script
-from bertie.training_facts import TRAFFIC
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
 
-VECTOR = "mean"  # the output that a vector of the sample is made of: the mean of the last hidden states
 KEPT, DIMENSIONS, SEED = 512, 32, 0  # of the sample; Johnson-Lindenstrauss: distances change by about a fifth
 MOST_NAMES, OTHERS, NO_ANSWER = 200, "others", "no answer"
 TENTHS = np.arange(0.05, 1.0, 0.05).round(2).tolist()
 STEPS = [2 ** (number / 4) for number in range(-40, 41)]  # of values: from a thousandth to a thousand, 19% apart
-EDGES: Mapping[str, Sequence[float]] = {
-    "confidence": (*TENTHS, 0.97, 0.98, 0.99, 0.995, 0.999),
-    "tokens": tuple(sorted({round(2 ** (number / 2)) for number in range(2, 29)})),
-    "unknown_tokens": (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
-    "value": (*(-step for step in reversed(STEPS)), 0.0, *STEPS),
-}
-"""Quantity -> the upper ends of its bins, but of the last. The others, label and script, have names as values."""
 OF_TEXTS = ("tokens", "unknown_tokens", "script")  # quantities that do not depend on the weights
 Int = NDArray[np.int64]
 Vectors = Callable[[Int], Array]
@@ -163,18 +154,27 @@ class Traffic:
     vectors: VectorSample = field(default_factory=VectorSample)
     learned: bool = False
 
-    FILE: ClassVar = TRAFFIC
-    EDGES: ClassVar = EDGES
-    VECTOR: ClassVar = VECTOR
+    FILE: ClassVar = "traffic.json"
+    """In a model folder: the dev examples of the training."""
+    EDGES: ClassVar[Mapping[str, Sequence[float]]] = {
+        "confidence": (*TENTHS, 0.97, 0.98, 0.99, 0.995, 0.999),
+        "tokens": tuple(sorted({round(2 ** (number / 2)) for number in range(2, 29)})),
+        "unknown_tokens": (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+        "value": (*(-step for step in reversed(STEPS)), 0.0, *STEPS),
+    }
+    """Quantity -> the upper ends of its bins, but of the last. The others, label and script, have names as values."""
+    VECTOR: ClassVar = "mean"
+    """The output that a vector of the sample is made of: the mean of the last hidden states."""
 
-    @staticmethod
-    def model_hash(path: Path) -> str:
-        """Returns a hash of the weights and the config of a model folder, of an adapter, or of a graph."""
+    @classmethod
+    def of_model(cls, path: Path) -> Self:
+        """Returns empty traffic of a model folder, of an adapter, or of a graph, with the hash of its weights and
+        config."""
         weights = sorted(path.glob("*.safetensors"))
         graph = path if path.is_file() else path / "onnx" / "model.onnx"
         config = path / ("config.json" if (path / "config.json").is_file() else ADAPTER)
         files = [config, *weights] if weights or not graph.is_file() else [graph]
-        return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, files)).encode())
+        return cls(xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, files)).encode()))
 
     def count(
         self,
@@ -213,6 +213,10 @@ class Traffic:
         if len(rows):
             self.vectors.put(places, vectors(rows))
 
+    def pooled(self, encoded: Sequences, engine: "Engine") -> Array:
+        """Returns what the vectors of the sample are made of, for all examples. (E, H)"""
+        return run_batches(engine, encoded.take(encoded.windows[:-1]), (self.VECTOR,))[self.VECTOR]
+
     def count_all(
         self,
         pipeline: TextPipeline,
@@ -223,15 +227,16 @@ class Traffic:
     ) -> None:
         """Counts rows, and computes the vectors of those that enter the sample, where the engine returns any."""
         self.count(pipeline, rows, encoded, answers)
-        if VECTOR in engine.facts.outputs and encoded.examples:
+        if self.VECTOR in engine.facts.outputs and encoded.examples:
             first = encoded.windows[:-1]
             self.sample(
-                encoded.examples, lambda numbers: run_batches(engine, encoded.take(first[numbers]), (VECTOR,))[VECTOR]
+                encoded.examples,
+                lambda numbers: run_batches(engine, encoded.take(first[numbers]), (self.VECTOR,))[self.VECTOR],
             )
 
     def _bin(self, name: str, values: ArrayLike) -> None:
         if np.size(values):
-            edges = EDGES[name]
+            edges = self.EDGES[name]
             bins = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
             self.counts[name] = self.counts.get(name, 0) + bins
 
@@ -262,7 +267,7 @@ class Traffic:
     def of_json(cls, value: TrafficJson) -> Self:
         """Returns the traffic of `as_json`. Raises KeyError or ValueError for other bins."""
         counts = {name: np.array(bins, np.int64) for name, bins in value.counts.items()}
-        if any(array.shape != (len(EDGES[name]) + 1,) for name, array in counts.items()):
+        if any(array.shape != (len(cls.EDGES[name]) + 1,) for name, array in counts.items()):
             raise ValueError("counts have other bins")
         names = {name: Counter(counts) for name, counts in value.names.items()}
         vectors = VectorSample() if value.vectors is None else VectorSample.of_json(value.vectors)

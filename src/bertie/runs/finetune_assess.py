@@ -71,7 +71,7 @@ def assess_run(trained: Trained) -> Assessed:
         before = plain.scores()
 
     folder = trained.run / MODEL
-    traffic = Traffic(Traffic.model_hash(folder))
+    traffic = Traffic.of_model(folder)
     in_use = predictor.replace(task_or_none=saved_task(prepared.config, task))
 
     def count_more(part: Labeled, logits: Array) -> None:
@@ -92,7 +92,7 @@ def save_traffic(folder: Path, traffic: Traffic) -> None:
     write_traffic(folder / Traffic.FILE, [traffic])
     if (folder / ADAPTER).is_dir():
         names.append(f"{ADAPTER}/{Traffic.FILE}")
-        own = replace(traffic, model=Traffic.model_hash(folder / ADAPTER))
+        own = replace(traffic, model=Traffic.of_model(folder / ADAPTER).model)
         write_traffic(folder / ADAPTER / Traffic.FILE, [own])
     checksums.update(folder, *names)
 

@@ -31,12 +31,12 @@ from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.judges import with_judgments
 from bertie.runs.models import model_folder
 from bertie.runs.start import fingerprint, odd, start_model, with_rate
+from bertie.settings import flatten
 from bertie.tasks import Task, with_task
 from bertie.tasks.losses import LossFunction
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples, steps_of
 from bertie.train.callbacks import LOSS, Callback, Callbacks, metric_of
 from bertie.train.precision import choose_device
-from bertie.train.resume import flatten
 from bertie.train.trackers import callbacks_of
 from bertie.training_facts import TooLong, TrainingFacts
 

@@ -199,7 +199,7 @@ def _answers(
 
 def _traffic(predictor: Predictor, task: Task, folder: Path, parts: Sequence[tuple[Labeled, Logits]]) -> Traffic:
     """Returns the traffic of all rows: the answers are out of fold, the vectors those of the final model."""
-    traffic, pipeline = Traffic(Traffic.model_hash(folder), learned=True), predictor.replace(task_or_none=task).pipeline
+    traffic, pipeline = replace(Traffic.of_model(folder), learned=True), predictor.replace(task_or_none=task).pipeline
     for part, logits in parts:
         answers = task.decode(logits, part.sequences, part.examples)
         traffic.count_all(pipeline, part.examples, part.sequences, answers, predictor.engine)

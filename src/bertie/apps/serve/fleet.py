@@ -110,7 +110,7 @@ class Fleet:
 
     def _units(self) -> list[tuple[Path | None, dict[str, Path]]]:
         """Returns what is loaded together: models alone, and several adapters with their base."""
-        bases = {name: ModelFolder.adapter_base(path) for name, path in self.paths.items()}
+        bases = {name: ModelFolder(path).adapter_base for name, path in self.paths.items()}
         together: dict[Path, dict[str, Path]] = {}
         for name, base in bases.items():
             if base is not None:
@@ -210,7 +210,7 @@ class Fleet:
         if base is None:
             served = {name: Served(name, folder.path, batcher, workers[0].sha, generation)}
         else:
-            shas = {one: await asyncio.to_thread(Traffic.model_hash, path) for one, path in unit.items()}
+            shas = {one: (await asyncio.to_thread(Traffic.of_model, path)).model for one, path in unit.items()}
             served = {
                 one: Served(one, path, batcher, shas[one], generation, base=base, tokenizers=tokenizers)
                 for one, path in unit.items()

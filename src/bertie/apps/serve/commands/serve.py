@@ -146,7 +146,7 @@ def serve(
         raise UsageError(f"Unknown place {on!r} for --on. {nearest(on, PLACES)}")
     if max_replicas is not None and on != "ray":
         raise UsageError("--max-replicas needs --on ray. Omit it, or pass --on ray.")
-    platform.check_names(precision, engine)
+    platform.ModelFolder(models[0]).check_engine(precision, engine)
     if on == "ray" and (watch.shadow or watch.split):
         raise UsageError("--shadow and --split compare models in one server. Omit them, or --on ray.")
     folders, versions = versions_of(models, watch.shadow, watch.split)
