@@ -15,13 +15,14 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from bertie.errors import in_python, speech
+from bertie.errors import DataError, in_python, speech
 from bertie.files import shown
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+T = TypeVar("T")
 PLAIN_LINE_EVERY_S = 5.0
 BRIEF_S = 1.0  # what takes less leaves no trace
 
@@ -236,6 +238,13 @@ class Console:
         finally:
             self._busy = False
 
+    def track(self, items: Iterable[T], description: str, *, total: float | None = None) -> Iterator[T]:
+        """Yields items, and shows how many of them there were."""
+        with self.progress(description, total, unit="rows") as advance:
+            for item in items:
+                yield item
+                advance()
+
     @contextmanager
     def working(self, description: str) -> Iterator[None]:
         """Context, or decorator of a function, of a step that cannot tell how far it is: shows that it is at work."""
@@ -269,6 +278,16 @@ class Console:
             return None
         self.verbosity.answers[question] = answer
         return answer
+
+    @contextmanager
+    def no_failure(self, path: Path) -> Iterator[None]:
+        """Context in which a file is written that no run fails for: errors are warnings, a DataError is nothing."""
+        try:
+            yield
+        except DataError:  # there is nothing to show yet
+            return
+        except Exception as error:  # a chart is not worth a week of training
+            self.warn(f"{path} could not be written: {error}")
 
     @contextmanager
     def without_notes(self) -> Iterator[None]:

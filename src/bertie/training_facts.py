@@ -15,7 +15,6 @@ from bertie.settings import Config
 
 Markup: TypeAlias = Literal["", "html", "markdown"]
 FILE = "bertie.json"
-TRAFFIC_MODEL = "traffic_model.txt"  # the hash of the adapter that a temporary folder was made of
 TRAFFIC = "traffic.json"  # the dev examples as counts, which bertie drift compares with (infer/traffic.py)
 DECIDED = "bertie_settings"  # of config.json: the names of settings in bertie.json without which answers are others
 DECIDING = ("threshold", "thresholds", "abstain", "set_from", "scale", "shift", "tabular")

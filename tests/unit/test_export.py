@@ -25,13 +25,14 @@ from bertie.infer.graph_model import GraphModel, _signature
 from bertie.infer.onnx_engine import OnnxEngine, graph_of
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
+from bertie.runs.internals import ModelInternals
 from bertie.runs.models import load as load_module
 from bertie.tasks import SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 
 LETTERS = [*"abcdefgh", *("##" + c for c in "abcdefgh")]
-PAGE = Path(__file__).parents[2] / "docs" / "export.md"
+PAGE = Path(__file__).parents[2] / "docs" / "inference.md"
 
 
 def lines(count: int, seed: int = 0) -> list[str]:
@@ -109,7 +110,8 @@ def test_options_that_a_graph_does_not_obey_are_refused(exported, bertie, option
 
 
 def test_the_page_s_program_needs_no_torch(folder, exported, bertie):
-    (program,) = re.findall(r"```python\n(.+?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    section = PAGE.read_text(encoding="utf-8").partition("## Export to ONNX")[2]
+    (program,) = re.findall(r"```python\n(.+?)```", section, re.DOTALL)
     assert len(program.strip().splitlines()) <= 25
     blocked = "import sys; sys.modules['torch'] = sys.modules['bertie'] = None\n"
     texts = [*lines(8, seed=2), "a " * 100]
@@ -121,7 +123,7 @@ def test_the_page_s_program_needs_no_torch(folder, exported, bertie):
 
 def test_what_does_not_answer_alike_is_not_written(folder, tmp_path, bertie, monkeypatch, traced_before):
     other = load_module(folder)
-    monkeypatch.setattr(writing, "TorchEngine", lambda model: TorchEngine(other))
+    monkeypatch.setattr(writing, "ModelInternals", lambda model: ModelInternals(other))
     other.heads["sequence"].classifier.bias.data[0] += 0.01
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(lines(200)))

@@ -53,7 +53,7 @@ def asked(server, name: str = "old", **headers: str) -> list[str]:
 
 
 def test_the_traffic_is_in_metrics_and_compared_with_training(folders: dict[str, Path]):
-    traffic = Traffic(Traffic.model_hash(folders["sequence"]))
+    traffic = Traffic.of_model(folders["sequence"])
     [*Predictor(load(folders["sequence"])).stream([Example((text,)) for text in TEXTS], traffic=traffic)]
     write_traffic(folders["sequence"] / Traffic.FILE, [traffic])
     with live({"a": folders["sequence"], "tags": folders["tagging"], "vectors": folders["embed"]}) as server:
@@ -87,7 +87,7 @@ def test_a_file_has_the_traffic_of_several_servers(folders: dict[str, Path], tmp
             until(lambda: server.fleet.watch.models["a"].fresh.vectors.rows)
     (traffic,) = Traffic.read(log).values()
     assert traffic.rows == 20
-    assert traffic.model == Traffic.model_hash(folders["sequence"])
+    assert traffic.model == Traffic.of_model(folders["sequence"]).model
     assert len(traffic.vectors.array) > 0
     bertie.predict(folders["sequence"], TEXTS[:5], log=log)
     assert next(iter(Traffic.read(log).values())).rows == 25

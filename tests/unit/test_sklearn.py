@@ -192,7 +192,7 @@ def test_columns_beside_the_text_are_read(names: tuple[str, ...], start: Path, t
     assert model.predict(frame, text=text).labels == classifier.predict(frame).tolist()
     by_place = clone(classifier).set_params(tabular=[1]).fit(frame.to_numpy()[:, [1, 0]], y)
     assert by_place.score(frame.to_numpy()[:, [1, 0]], y) == 1
-    with pytest.raises(InputError, match="X has no column 'sters' of `tabular`. Did you mean 'stars'"):
+    with pytest.raises(InputError, match=r"X has no column 'sters' of `tabular`\. Did you mean 'stars'"):
         clone(classifier).set_params(tabular=["sters"]).fit(frame.rename(columns={stars: "stars"}), y)
     numbers = TextRegressor(start, **QUICK, tabular=[stars]).fit(frame[[text, stars]], frame[stars] / 6)
     assert numbers.score(frame[[text, stars]], frame[stars] / 6) > 0.8

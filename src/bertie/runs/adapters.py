@@ -23,7 +23,7 @@ from bertie.models.model import TorchModel
 from bertie.nn.memory import return_memory
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.precision import choose_device, choose_dtype
-from bertie.training_facts import TRAFFIC, TRAFFIC_MODEL, read_training_facts
+from bertie.training_facts import read_training_facts
 
 
 def merged(folder: Path, find: Callable[[str], Path]) -> Path:
@@ -32,7 +32,7 @@ def merged(folder: Path, find: Callable[[str], Path]) -> Path:
     find: the folder of a model by its name. Raises DataError where its base is not found, or is another one.
     """
     own = folder / OURS
-    return _merged(folder, Traffic.model_hash(folder), own.read_bytes() if own.is_file() else b"", find)
+    return _merged(folder, Traffic.of_model(folder).model, own.read_bytes() if own.is_file() else b"", find)
 
 
 @cache
@@ -43,10 +43,10 @@ def _merged(folder: Path, content: str, own: bytes, find: Callable[[str], Path])
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     (out := home / MODEL_FOLDER.name).mkdir()
     merge_adapter(place, folder, out)
-    (out / TRAFFIC_MODEL).write_text(content)  # its traffic is that of the adapter
-    (out / TRAFFIC).unlink(missing_ok=True)
-    if (folder / TRAFFIC).is_file():
-        shutil.copyfile(folder / TRAFFIC, out / TRAFFIC)
+    (out / Traffic.OF_ADAPTER).write_text(content)  # its traffic is that of the adapter
+    (out / Traffic.FILE).unlink(missing_ok=True)
+    if (folder / Traffic.FILE).is_file():
+        shutil.copyfile(folder / Traffic.FILE, out / Traffic.FILE)
     return out
 
 

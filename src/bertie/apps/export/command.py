@@ -46,7 +46,7 @@ def export(
         output,
         to=to,
         int8=int8,
-        texts=None if texts is None else platform.SourceFile(str(texts)).lines(),
+        texts=None if texts is None else platform.SourceFile(texts).lines(),
         force=force,
         overwrite=overwrite,
         seal=call_hash(ctx),

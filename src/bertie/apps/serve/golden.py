@@ -16,7 +16,7 @@ from bertie.apps.serve.call import Call
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.routes import BY_PATH, pipeline_of
 from bertie.apps.serve.ticket import Ticket
-from bertie.platform import BertieError, DataError, read_json
+from bertie.platform import BertieError, DataError, File
 
 if TYPE_CHECKING:
     from bertie.apps.serve.served import Served
@@ -69,7 +69,7 @@ async def answered(model: "Served", path: str, request: Any, admission: Admissio
 
 def read_golden(path: Path) -> list[dict[str, Any]]:
     """Returns the rows of a file. Raises DataError for another form."""
-    rows = read_json(path)
+    rows = File(path).read_json()
     if not isinstance(rows, list) or not all(
         isinstance(r, dict) and {"route", "request", "answer"} <= set(r) for r in rows
     ):

@@ -73,7 +73,7 @@ def audit(
         overwrite=overwrite,
         device=machine.device,
         precision=machine.precision,
-        engine=platform.check_names(machine.precision, machine.engine),
+        engine=machine.engine,
     )
     if card:
         app.page.add_audit_to_card(model, found)

@@ -50,7 +50,7 @@ def explain(
     ModelCard(model).check(card)
     check_one_or_two(texts)
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.File(output).check_new(overwrite=overwrite)
     chosen = [app.attribution.method(name) for name in comma_names(methods)]  # before the model is opened
     opened = platform.ModelFolder(model).load()
     opened.eval().requires_grad_(False)

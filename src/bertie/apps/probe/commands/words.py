@@ -45,7 +45,7 @@ def words(
 
     ModelCard(model).check(card)
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.File(output).check_new(overwrite=overwrite)
     others = baseline_texts(baseline) if baseline else None
     contexts = app.api.words(
         model, texts, word=word, baseline=others, pooling=pooling, precision=precision, device=device
@@ -75,7 +75,7 @@ def words(
 def baseline_texts(path: str) -> list[str]:
     """Returns the lines of a file. Raises DataError for an empty file or one that cannot be read."""
 
-    found = platform.SourceFile(str(path)).lines()
+    found = platform.SourceFile(path).lines()
     if not found:
         raise platform.DataError(f"{path} has no text.")
     return found
