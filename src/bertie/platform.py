@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 # fmt: off
 _MODULES = {
     "api.use": "checked_arguments=checked readable_texts",
-    "cli.app": "call_hash",
     "cli.groups": "TableOptions",
     "cli.options": "grouped",
     "cli.shared": "option",
@@ -72,15 +71,14 @@ __all__ = [
     "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry", "RelationExample", "Report",
     "RunPlan", "SeedSummary", "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps",
     "TableFormat", "TableOptions", "TagPrediction", "Task", "TaskPart", "TextPipeline", "TooLong", "TorchModel",
-    "Traffic", "UsageError", "WrittenWords", "batches", "call_hash", "checked_arguments", "comma_names", "console",
-    "gptq", "grouped", "nearest", "option", "quantity", "readable_texts", "some_of", "tag_entities",
+    "Traffic", "UsageError", "WrittenWords", "batches", "checked_arguments", "comma_names", "console", "gptq",
+    "grouped", "nearest", "option", "quantity", "readable_texts", "some_of", "tag_entities",
 ]
 # fmt: on
 
 if TYPE_CHECKING:
     from bertie.api.use import checked as checked_arguments
     from bertie.api.use import readable_texts
-    from bertie.cli.app import call_hash
     from bertie.cli.groups import TableOptions
     from bertie.cli.options import grouped
     from bertie.cli.shared import option

@@ -11,7 +11,7 @@ import typer
 
 from bertie import platform
 from bertie.apps import compress as app
-from bertie.platform import DataError, UsageError, call_hash, console, grouped, option
+from bertie.platform import DataError, UsageError, console, grouped, option
 
 if TYPE_CHECKING:
     from bertie.platform import Compression, Example, Predictor, Recipe, TableFormat, TorchModel
@@ -108,7 +108,6 @@ TRAINING = TrainingOptions()
 
 @grouped
 def compress(
-    ctx: typer.Context,
     model: Annotated[Path, option("model")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     texts: Annotated[
@@ -194,7 +193,7 @@ def compress(
         if texts is not None and not (trim or learned or quantized):
             raise UsageError("--texts has no effect here. Pass --int8, --int4, --trim or --distil too, or omit it.")
         recipe = replace(recipe, bits=quantized, embeddings=bits.embeddings)
-        _write(asked, recipe, call_hash(ctx), trim=trim, float_=float_)
+        _write(asked, recipe, console.call_hash(), trim=trim, float_=float_)
 
 
 @dataclass(frozen=True)
