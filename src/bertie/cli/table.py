@@ -31,7 +31,7 @@ class Row:
 GROUPS: dict[str, tuple[Row, ...]] = {
     "Start here": (
         Row("demo", "bertie.apps.demo.command:demo", "Run the whole pipeline on sample text, from corpus to report."),
-        Row("download", "bertie.cli.download:download", "Download models of the Hugging Face Hub, for use by name."),
+        Row("download", "bertie.apps.transfer.hub:download", "Download models of the Hugging Face Hub, for use by name."),
         Row("finetune", "bertie.cli.finetune:finetune", "Fine-tune a pre-trained model for a task."),
         Row("predict", "bertie.cli.predict:predict", "Predict labels for texts from a file or standard input."),
         Row("evaluate", "bertie.cli.evaluate:evaluate", "Evaluate a model on labeled examples."),
@@ -39,7 +39,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     ),
     "Data and text": (
         Row("sample", "bertie.apps.sample.command:sample", "Write a small table of generated examples."),
-        Row("data", "bertie.cli.data:data", "List supported data sets, or check downloaded files."),
+        Row("data", "bertie.apps.describe.data:data", "List supported data sets, or check downloaded files."),
         Row("corpus", "bertie.cli.corpus:corpus", "Build a training corpus: clean, split and deduplicate text files."),
         Row("tokenizer", "bertie.cli.tokenizer:group", "Train and inspect tokenizers."),
         Row("vary", "bertie.apps.vary.command:vary", "Write texts with changed copies, so that a student learns from more of a teacher's answers."),
@@ -72,7 +72,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         Row("drift", "bertie.apps.drift.command:compare_with_training", "Compare a model's texts and answers in use with its training."),
         Row("reload", "bertie.apps.serve.commands.reload:reload", "Load the models of a running server again, and wait for the outcome."),
         Row("switch", "bertie.apps.serve.commands.switch:switch", "Send all requests of a running server to one of two versions of a model."),
-        Row("upload", "bertie.cli.download:upload", "Upload a model folder to the Hugging Face Hub, with its tokenizer and card."),
+        Row("upload", "bertie.apps.transfer.hub:upload", "Upload a model folder to the Hugging Face Hub, with its tokenizer and card."),
     ),
     "Understand a model": (
         Row("explain", "bertie.apps.explain.commands.explain:explain", "Show which words of a text a prediction rests on."),
@@ -82,13 +82,13 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         Row("words", "bertie.apps.probe.commands.words:words", "Compare the vectors of a word in several texts, layer by layer."),
         Row("audit", "bertie.apps.audit.commands.audit:audit", "Audit a model for preferences between groups of people."),
         Row("trace", "bertie.apps.trace.command:trace", "Trace a text through a model, with the shape of every array."),
-        Row("info", "bertie.cli.info:info", "Show a model's architecture, parameters, memory, operations and tokenizer."),
-        Row("families", "bertie.cli.families:families", "List supported model architectures, or describe one."),
+        Row("info", "bertie.apps.describe.info:info", "Show a model's architecture, parameters, memory, operations and tokenizer."),
+        Row("families", "bertie.apps.describe.families:families", "List supported model architectures, or describe one."),
     ),
     "Change a model": (
         Row("compress", "bertie.apps.compress.command:compress", "Make a model smaller and faster."),
         Row("export", "bertie.apps.export.command:export", "Export a model as an ONNX graph."),
-        Row("convert", "bertie.cli.convert:convert", "Rewrite a model folder with the current weight names."),
+        Row("convert", "bertie.apps.transfer.convert:convert", "Rewrite a model folder with the current weight names."),
         Row("grow", "bertie.cli.grow:grow", "Add layers, width or positions to a model."),
         Row("shrink", "bertie.cli.grow:shrink", "Initialize a smaller student model from a model's layers."),
         Row("debias", "bertie.apps.audit.commands.debias:debias", "Remove a concept, such as gender, from the vectors of a model."),

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -319,7 +320,7 @@ def _calibrated(asked: _Asked, found: "TorchModel") -> "Compression":
     return platform.Compression(found, asked.examples(platform.Predictor(found)))
 
 
-def _tell(model: Path, output: Path, near: dict[str, Any] | None, words: str) -> None:
+def _tell(model: Path, output: Path, near: Mapping[str, object] | None, words: str) -> None:
     facts: dict[str, Any] = {"output": str(output), **(near or {})}
     facts |= {"bytes": app.measure.weight_bytes(output), "bytes_before": app.measure.weight_bytes(model)}
     if console.verbosity.json:

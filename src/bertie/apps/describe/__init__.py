@@ -1,0 +1,1 @@
+"""What models, families and published data sets are like."""
