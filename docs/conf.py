@@ -1,5 +1,6 @@
 """The site: Sphinx reads the Markdown pages as they are, and those that generate.py makes. `make docs` builds it."""
 
+import re
 import sys
 from importlib.metadata import version as installed
 from pathlib import Path
@@ -9,7 +10,7 @@ from sphinx.environment.adapters.toctree import TocTree
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "src")]
 
-from generate import generate  # noqa: E402 (next to this file)
+from generate import PROJECT, generate  # noqa: E402 (next to this file)
 
 generate()
 
@@ -36,6 +37,13 @@ html_css_files = ["site.css"]
 def setup(app):
     """Registers `korean_page` before the theme's own function, which has the priority 500."""
     app.connect("html-page-context", korean_page, priority=400)
+    app.connect("source-read", project_links)
+
+
+def project_links(app, name, source):
+    """Pages next to docs/ are in project/ on the site."""
+    up = "../" * name.count("/")
+    source[0] = re.sub(rf"\]\({up}\.\./({'|'.join(PROJECT)})\)", rf"]({up}project/\1)", source[0])
 
 
 def korean_page(app, name, template, context, doctree):

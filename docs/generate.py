@@ -179,7 +179,19 @@ def index(readme: str) -> str:
     readme = re.sub(r"\]\(\.\./(\w+\.md)\)", r"](project/\1)", readme)
     readme = re.sub(r"\]\(README(\.ko)?\.md\)", r"](index\1.md)", readme)
     parts = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
-    return "\n".join([NOTE, *(part.rstrip() + "\n\n" + _tree(part, korean) for part in parts)])
+    trees = [] if korean else [_list_tree(name) for name in LISTS]
+    return "\n".join([NOTE, *(part.rstrip() + "\n\n" + _tree(part, korean) for part in parts), *trees])
+
+
+def _list_tree(name: str) -> str:
+    """The tree of a page that is itself a list of pages."""
+    text = (DOCS / name).read_text(encoding="utf-8")
+    below = f"{Path(name).parent}/" if "/" in name else ""
+    text = re.sub(r"\]\(\.\./(\w+\.md)\)", r"](\1)" if below else r"](project/\1)", text)
+    text = re.sub(r"^#+ ", "", text, flags=re.MULTILINE)
+    if below:
+        text = re.sub(r"\]\((?=[\w-]+\.ipynb)", f"]({below}", text)
+    return _tree(f"## {text.splitlines()[0]}\n{text}", korean=False)
 
 
 def project(name: str) -> str:
@@ -202,6 +214,7 @@ def _tree(section: str, korean: bool) -> str:
     return f"```{{toctree}}\n:hidden:\n:caption: {title[1]}\n\n" + "\n".join(pages) + "\n```\n"
 
 
+LISTS = ("tutorials/notebooks.md", "research.md", "developers.md")
 REFERENCE = {
     "command-line": command_line,
     "configuration": configuration,

@@ -100,6 +100,7 @@ class Stopped(BertieError):
     """The run was stopped early (SIGTERM, SIGHUP, a full disk) and can be resumed. Exit code 75."""
 
     exit_code = 75
+    by_hand = False  # by Ctrl-C, or by the stop button of a notebook
 
     @classmethod
     def for_full_disk(cls, error: BaseException, path: Path, needed_bytes: int | None = None) -> "Self | None":

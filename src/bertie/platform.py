@@ -24,13 +24,12 @@ _MODULES = {
     "folders": "FolderKind=Kind",
     "infer.batching": "batches",
     "infer.engine": "Engine",
-    "infer.fill": "MaskPrediction Masked",
+    "infer.fill": "Masked",
     "infer.onnx_engine": "OnnxEngine",
     "infer.pairs": "PairHead",
     "infer.pipeline": "TextPipeline",
     "infer.predict": "Predictor",
     "infer.traffic": "Traffic",
-    "infer.write": "WrittenWords=Words",
     "io.lines": "BadRecord",
     "io.pydocs": "PythonModule=Module PythonPackage",
     "io.sources": "SourceFile SourceFiles",
@@ -40,7 +39,6 @@ _MODULES = {
     "metrics.resample": "Bootstrap",
     "metrics.tags": "tag_entities",
     "models.facts": "Facts",
-    "models.generation": "GenerationConfig",
     "models.model": "TorchModel",
     "registry": "Registry",
     "report.charts": "Chart Line",
@@ -51,28 +49,22 @@ _MODULES = {
     "runs.model_card": "ModelCard",
     "runs.opening": "ModelFolder",
     "runs.planning": "RunPlan",
-    "tasks": "Prediction TASKS Task",
-    "tasks.capabilities": "Chooses Generates Parts Spans",
-    "tasks.embed": "EmbedTask",
-    "tasks.relation": "RelationExample",
-    "tasks.several": "TaskPart=Part",
-    "tasks.tagging": "TagPrediction",
+    "tasks": "Prediction",
+    "tasks.capabilities": "Chooses Spans",
     "text.encoding": "Encoding",
     "text.sentences": "PlainText",
     "text.swaps": "Swaps",
-    "training_facts": "TooLong",
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
-    "ANSWER_SCRIPTS", "TASKS", "BadRecord", "BertieError", "Bootstrap", "Chart", "Chooses", "Compression",
-    "DataError", "EmbedTask", "Encoding", "Engine", "Example", "Facts", "File", "FolderKind", "Generates",
-    "GenerationConfig", "Html", "Line", "MaskPrediction", "Masked", "ModelCard", "ModelFolder", "ModelInternals",
-    "OnnxEngine", "PairHead", "PairedDifference", "Parts", "PlainText", "Prediction", "Predictor",
-    "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry", "RelationExample", "Report",
-    "RunPlan", "SeedSummary", "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps",
-    "TableFormat", "TableOptions", "TagPrediction", "Task", "TaskPart", "TextPipeline", "TooLong", "TorchModel",
-    "Traffic", "UsageError", "WrittenWords", "batches", "checked_arguments", "comma_names", "console", "gptq",
-    "grouped", "nearest", "option", "quantity", "readable_texts", "some_of", "tag_entities",
+    "ANSWER_SCRIPTS", "BadRecord", "BertieError", "Bootstrap", "Chart", "Chooses", "Compression", "DataError",
+    "Encoding", "Engine", "Example", "Facts", "File", "FolderKind", "Html", "Line", "Masked", "ModelCard",
+    "ModelFolder", "ModelInternals", "OnnxEngine", "PairHead", "PairedDifference", "PlainText", "Prediction",
+    "Predictor", "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry", "Report", "RunPlan",
+    "SeedSummary", "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps", "TableFormat",
+    "TableOptions", "TextPipeline", "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments",
+    "comma_names", "console", "gptq", "grouped", "nearest", "option", "quantity", "readable_texts", "some_of",
+    "tag_entities",
 ]
 # fmt: on
 
@@ -94,13 +86,12 @@ if TYPE_CHECKING:
     from bertie.folders import Kind as FolderKind
     from bertie.infer.batching import batches
     from bertie.infer.engine import Engine
-    from bertie.infer.fill import Masked, MaskPrediction
+    from bertie.infer.fill import Masked
     from bertie.infer.onnx_engine import OnnxEngine
     from bertie.infer.pairs import PairHead
     from bertie.infer.pipeline import TextPipeline
     from bertie.infer.predict import Predictor
     from bertie.infer.traffic import Traffic
-    from bertie.infer.write import Words as WrittenWords
     from bertie.io.lines import BadRecord
     from bertie.io.pydocs import Module as PythonModule
     from bertie.io.pydocs import PythonPackage
@@ -111,7 +102,6 @@ if TYPE_CHECKING:
     from bertie.metrics.resample import Bootstrap
     from bertie.metrics.tags import tag_entities
     from bertie.models.facts import Facts
-    from bertie.models.generation import GenerationConfig
     from bertie.models.model import TorchModel
     from bertie.registry import Registry
     from bertie.report.charts import Chart, Line
@@ -122,16 +112,11 @@ if TYPE_CHECKING:
     from bertie.runs.model_card import ModelCard
     from bertie.runs.opening import ModelFolder
     from bertie.runs.planning import RunPlan
-    from bertie.tasks import TASKS, Prediction, Task
-    from bertie.tasks.capabilities import Chooses, Generates, Parts, Spans
-    from bertie.tasks.embed import EmbedTask
-    from bertie.tasks.relation import RelationExample
-    from bertie.tasks.several import Part as TaskPart
-    from bertie.tasks.tagging import TagPrediction
+    from bertie.tasks import Prediction
+    from bertie.tasks.capabilities import Chooses, Spans
     from bertie.text.encoding import Encoding
     from bertie.text.sentences import PlainText
     from bertie.text.swaps import Swaps
-    from bertie.training_facts import TooLong
 else:
     _HOMES = {
         name: (f"bertie.{module}", own or name)

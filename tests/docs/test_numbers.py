@@ -15,7 +15,7 @@ NUMBERS = [  # page, the text around the number, the number
     ("docs/get-started/quick-start.md", r"has (\w+) short reviews", TABLES["reviews"].rows),
     ("docs/get-started/quick-start.ko.md", r"짧은 리뷰 (\d+)개", TABLES["reviews"].rows),
     ("docs/get-started/quick-start.md", r"here (\w+) reviews", TABLES["reviews"].rows // 10),
-    ("docs/README.md", r"masked language modeling and (\w+) others", len(OBJECTIVES) - 1),
+    ("docs/research.md", r"masked language modeling and (\w+) others", len(OBJECTIVES) - 1),
     ("docs/demo.md", r"There are (\w+) libraries", len(libraries.LIBRARIES)),
     ("docs/demo.md", r"vocabulary of ([\d,]+) tokens", settings.VOCABULARY),
     ("docs/demo.md", r"random weights, (\w+) seeds each", len(settings.SEEDS)),

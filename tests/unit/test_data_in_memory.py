@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ import pyarrow
 import pytest
 
 import bertie
-from bertie.errors import DataError, Stopped, UsageError
+from bertie.errors import DataError, Stopped, UsageError, speech
 from bertie.io import memory
 from toys import toy_model
 
@@ -188,6 +189,33 @@ def test_a_stopped_run_says_that_nothing_is_kept(start: Path, monkeypatch: pytes
     monkeypatch.setattr("bertie.train.callbacks.Callbacks.on_step", lambda *_: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(Stopped, match=r"^SIGINT after step 1\. Nothing is kept without output\. Pass a folder"):
         bertie.finetune(start, ROWS, **COLUMNS, **QUICK)
+
+
+def test_at_a_prompt_ctrl_c_returns_the_run_as_it_stands_and_it_is_resumed(
+    start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hand(bertie.Callback):
+        pressed = False
+
+        def on_step(self, run: object, step: int, metrics: object) -> None:
+            if not self.pressed:
+                self.pressed = True
+                os.kill(os.getpid(), signal.SIGINT)
+
+    whole = bertie.finetune(start, ROWS, **COLUMNS, **QUICK)
+    monkeypatch.setattr(speech, "shell", False)
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    with pytest.warns(UserWarning, match=r"SIGINT after step 1\. `run\.resume\(\)` continues the run"):
+        run = bertie.finetune(start, ROWS, **COLUMNS, **QUICK, callbacks=[Hand()])
+    assert not run.finished
+    assert (repr(run), run._repr_html_()[:3]) == (f"Run({str(run.folder)!r}, stopped)", "<p>")
+    assert run.model.predict(["soup"]).labels[0] in ("+", "-")
+    with pytest.raises(UsageError, match=r"run = run\.resume\(\)"):
+        _ = run.scores
+    resumed = run.resume()
+    assert resumed.folder == run.folder
+    assert resumed.resume() is resumed
+    assert resumed.scores.to_dict() == whole.scores.to_dict()
 
 
 def test_values_show_themselves(trained: bertie.Run) -> None:

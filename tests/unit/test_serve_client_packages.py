@@ -1,4 +1,4 @@
-"""The code of docs/clients.md runs: LangChain, LlamaIndex and Haystack get the vectors and the ranks of Bertie.
+"""The code of docs/serving.md runs: LangChain, LlamaIndex and Haystack get the vectors and the ranks of Bertie.
 
 `BERTIE_CLIENTS_PYTHON` is a Python that has these packages. Default: that of the tests.
 """
@@ -18,9 +18,11 @@ import pytest
 import bertie
 from toys import toy_model
 
-PAGE = (Path(__file__).parents[2] / "docs" / "clients.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
 PYTHON = os.environ.get("BERTIE_CLIENTS_PYTHON", sys.executable)
-SECTIONS = dict(re.findall(r"^## (\w+)\n.*?```python\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL))
+SECTIONS = dict(
+    re.findall(r"^### (LangChain|LlamaIndex|Haystack)\n.*?```python\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL)
+)
 MODULES = {"LangChain": "langchain_openai", "LlamaIndex": "llama_index.embeddings", "Haystack": "haystack"}
 TEXTS = ["Where is the library?", "In the town hall.", "Soup is hot."]
 PRINTED = "import json\nprint(json.dumps([list(vector), [list(one) for one in vectors], [one.content for one in {}]]))"

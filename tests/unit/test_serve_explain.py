@@ -9,7 +9,7 @@ from bertie.runs.models import load
 from bertie.tasks.span import SpanTask
 from serving import live, make_models
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 CASES = {
     "sequence": "ab cd e",
     "multilabel": "ab cd e",

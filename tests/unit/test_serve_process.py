@@ -25,7 +25,7 @@ from bertie.apps.serve.server import Options, serve
 from bertie.errors import DataError, UsageError
 from serving import Load, Process, live, make_models, until
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 
 
 @pytest.fixture(scope="module")

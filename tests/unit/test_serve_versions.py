@@ -22,7 +22,7 @@ from bertie.text.tokenizer import Tokenizer
 from serving import LETTERS, Process, live, make_model, make_models, until
 from toys import toy_model
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 from bertie.apps.serve.commands.serve import versions_of
 from bertie.apps.serve.remote import BatchFailed
 from bertie.apps.serve.versions import Versions, agrees

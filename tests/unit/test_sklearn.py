@@ -179,6 +179,25 @@ def test_scikit_learn_permutes_and_joins_columns(start: Path) -> None:
     assert [*columns.fit(frame).get_feature_names_out()[[0, -1]]] == ["vectors__textembedder0", "number__size"]
 
 
+@pytest.mark.parametrize("names", [("review", "stars", "city"), ("label", "weight", "text")])
+def test_columns_beside_the_text_are_read(names: tuple[str, ...], start: Path, tmp_path: Path) -> None:
+    text, stars, city = names
+    frame = pandas.DataFrame(
+        {stars: [i / 7 for i in range(36)], text: ["a film"] * 36, city: ["Ulm", "Bonn"] * 18}, index=range(50, 86)
+    )
+    y = ["+" if i >= 18 else "-" for i in range(36)]
+    classifier = TextClassifier(start, **QUICK, tabular=[stars, city]).fit(frame, y, sample_weight=[1.0] * 36)
+    assert classifier.score(frame, y) == 1, "the text says nothing"
+    model = bertie.load(classifier.save(tmp_path / "model"))
+    assert model.predict(frame, text=text).labels == classifier.predict(frame).tolist()
+    by_place = clone(classifier).set_params(tabular=[1]).fit(frame.to_numpy()[:, [1, 0]], y)
+    assert by_place.score(frame.to_numpy()[:, [1, 0]], y) == 1
+    with pytest.raises(InputError, match=r"X has no column 'sters' of `tabular`\. Did you mean 'stars'"):
+        clone(classifier).set_params(tabular=["sters"]).fit(frame.rename(columns={stars: "stars"}), y)
+    numbers = TextRegressor(start, **QUICK, tabular=[stars]).fit(frame[[text, stars]], frame[stars] / 6)
+    assert numbers.score(frame[[text, stars]], frame[stars] / 6) > 0.8
+
+
 def test_rows_without_weight_teach_nothing(start: Path) -> None:
     wrong = [SIGNS[(i + 1) % 2] if i % 3 == 0 else sign for i, sign in enumerate(SIGNS)]
     weights = [float(one == sign) for one, sign in zip(wrong, SIGNS, strict=True)]
@@ -233,7 +252,7 @@ def test_errors_are_in_the_terms_of_the_data(fitted: TextClassifier, start: Path
         (lambda: new.fit(["a", "b"], [1, 1]), InputError, "at least two classes; y has one class, 1"),
         (lambda: new.fit(["a", "b"], [0.5, 1.5]), ValueError, "Unknown label type: continuous"),
         (lambda: new.fit("a text", [1]), InputError, "X is a str; texts were expected"),
-        (lambda: new.fit([["a", "b", "c"]] * 2, [1, 2]), InputError, "X has 3 columns; TextClassifier reads"),
+        (lambda: new.fit([["a", "b", "c"]] * 2, [1, 2]), InputError, "X has 3 columns of texts; TextClassifier reads"),
         (lambda: new.fit([["a"], ["b", "c"]], [1, 2]), InputError, "different numbers of columns"),
         (lambda: new.fit(TEXTS, SIGNS, sample_weight=[0] * 36), InputError, "non-zero number"),
         (lambda: new.fit(TEXTS, SIGNS, sample_weight=[1] * 35), InputError, "sample_weight.shape"),

@@ -50,6 +50,8 @@ def test_numbers_are_standardized_and_categories_are_one_of_their_values() -> No
     )
     assert (price.wrong("dear"), price.wrong("NA"), region.wrong("dear")) == ("price is not a number", "", "")
     assert price.encode("NA") == [0.0]
+    with pytest.raises(DataError, match="'day' has dates"):
+        TabularColumn.fitted("day", ["2024-01-02", "2024-01-03 10:00", "2024-01-02", None])
     with pytest.raises(DataError, match="is empty in all training rows"):
         TabularColumn.fitted("empty", [None, ""])
     with pytest.raises(DataError, match="300 different values"):

@@ -1,5 +1,6 @@
 """The traffic of a model: counts and vectors of what it answered, in files, and drift from its training."""
 
+import csv
 import json
 from collections import Counter
 from pathlib import Path
@@ -236,3 +237,48 @@ def test_fine_tuning_leaves_the_traffic_of_its_dev_examples(tmp_path: Path):
     assert traffic.model == Traffic.of_model(tmp_path / "run" / "model").model
     assert not ModelFolder(tmp_path / "run" / "model").damage()
     assert bertie.drift(run.model, [text for text, _ in rows[60:100]]).rows == 40
+
+
+@pytest.mark.parametrize("way", ["abstain", "folds", "nothing held out"])
+def test_the_reference_is_what_the_model_answers_to_new_rows(
+    way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """With the threshold and abstentions of the saved model; no answers to rows that were learned from."""
+    start = toy_model(tmp_path / "start", LETTERS)
+    rows = [(text, "yes" if text[0] in "ab" else "no") for text in SHORT]
+    ways = {
+        "abstain": {
+            "dev": rows[60:160],
+            "abstain": 0.6,
+            "optimize": "f1",
+            "positive": "yes",
+            "calibrate": "temperature",
+        },
+        "folds": {"folds": 2, "abstain": 0.6, "optimize": "f1", "positive": "yes", "calibrate": "temperature"},
+        "nothing held out": {"settings": {"held_out": 0}},
+    }
+    plain = {"baselines": False, "label_check": "none"}
+    options = {**ways[way], "settings": plain | ways[way].get("settings", {})}
+    run = bertie.finetune(start, rows[:60], epochs=2, max_length=32, output=tmp_path / "run", **options)
+    (traffic,) = Traffic.read(tmp_path / "run" / "model" / Traffic.FILE).values()
+    assert traffic.model == Traffic.of_model(tmp_path / "run" / "model").model
+    assert not ModelFolder(tmp_path / "run" / "model").damage()
+    if way == "abstain":
+        labels = Counter(label or "no answer" for label in run.model.predict([text for text, _ in rows[60:160]]).labels)
+        assert traffic.names["label"] == labels
+        assert not traffic.learned
+        return
+    assert traffic.learned
+    result = bertie.drift(run.model, [text for text, _ in rows[160:260]])
+    left = "vectors" if way == "folds" else "answers and vectors"
+    assert f"learned from all rows of its training, so {left} are not compared" in capsys.readouterr().err
+    names = {one.quantity for one in result.differences}
+    assert "vectors" not in names
+    if way == "folds":
+        table = csv.DictReader(run.out_of_fold.open(encoding="utf-8-sig"))
+        assert traffic.rows == 60
+        assert traffic.names["label"].total() == 60
+        sure = [float(row["probability"]) >= 0.6 for row in table]
+        assert traffic.names["label"]["no answer"] == 60 - sum(sure)
+    else:
+        assert not names & {"label", "confidence"}

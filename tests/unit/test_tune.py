@@ -304,6 +304,15 @@ def test_the_best_settings_are_compared_with_the_given_ones(config: FinetuneConf
     assert "not shown to be better" in confirmation.verdict_on_best({"seeds": 3, **same}, "accuracy")
     again = tune(weak, run, {"optim.lr": (1e-6, 1e-2), "epochs": (6,)}, confirm=2)
     assert again["confirmed"] == found
+    (run / "report.html").unlink()
+    assert "Better than the given settings?" in bertie.write_report(run).read_text()
+
+
+def test_settings_that_stay_are_trained_once_for_each_new_seed(config: FinetuneConfig, tmp_path: Path):
+    found = tune(config, tmp_path / "run", {"epochs": (config.epochs,)}, confirm=1)["confirmed"]
+    assert (found["given"], found["difference"]) == (found["best"], 0)
+    assert not (tmp_path / "run" / "best=seed 1").exists()
+    assert "The best settings are the given ones" in (tmp_path / "run" / "report.html").read_text()
 
 
 def test_a_nested_search_measures_on_rows_that_chose_nothing(

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, Unpack
 from bertie import settings as configs
 from bertie.api.folders import Comparison
 from bertie.api.options import FinetuneOptions
-from bertie.api.run import Plan, Run, run_folder
+from bertie.api.run import Plan, Run, run_in
 from bertie.console import console
 from bertie.errors import UsageError, arguments
 from bertie.io import memory
@@ -190,17 +190,16 @@ def finetune(
         >>> run.scores["examples"]
         8
     """
-    function = loss if callable(loss) else None
-    with ExitStack() as stack:
-        ready = stack.enter_context(settings_ready(locals()))
+    call = dict(locals())
+    with settings_ready(call) as ready:
         if folds is not None and (seeds is not None or keep_best):
             raise UsageError("`folds` and `seeds` exclude each other. Omit one of them.")
         number = 1 if folds is not None else seeds_of(ready, seeds, keep_best)
-        folder, temporary = stack.enter_context(run_folder(output))
         several = partial(runs.finetune_seeds, seeds=number, keep_best=keep_best)
         run = partial(finetune_folds, folds=folds) if folds is not None else runs.finetune if number == 1 else several
-        results = run(ready, folder, resume=resume, overwrite=overwrite, callbacks=callbacks, loss=function)
-    return Run(folder, results, temporary)
+        function = loss if callable(loss) else None
+        work = partial(run, ready, resume=resume, overwrite=overwrite, callbacks=callbacks, loss=function)
+        return run_in(output, work, partial(finetune, **call))
 
 
 @arguments(*FinetuneOptions.__annotations__, **THEIRS)

@@ -11,9 +11,9 @@ from bertie.files import check_new_file
 from bertie.report.card import put
 from bertie.report.card import table as markdown
 from bertie.runs import compare as comparing
-from bertie.runs import finetune_page, models, page
+from bertie.runs import finetune_page, models, page, tune_page
 from bertie.runs import verify as checking
-from bertie.runs.folder import redraw
+from bertie.runs.folder import RESULTS, STUDY, read_results, redraw
 
 
 @dataclass(frozen=True)
@@ -83,19 +83,23 @@ def verify(folder: str | Path) -> Verification:
 
 @arguments()
 def write_report(run: str | Path) -> Path:
-    """Writes the HTML report of a run, which may be in progress, and returns its path.
+    """Writes the HTML report of a run, which may be in progress, or of a search, and returns its path.
 
     Args:
         run: The run folder.
 
     Raises:
-        DataError: The folder is not a run.
+        DataError: The folder is not a run, or it is a search in progress.
 
     Example:
         >>> bertie.write_report("runs/reviews").name
         'report.html'
     """
     folder = Path(run)
+    if (folder / STUDY).exists():
+        if not (folder / RESULTS).exists():
+            raise DataError(f"{folder} is a search that has not ended, and its report is made at its end.")
+        return redraw(folder, tune_page.page(read_results(folder)))
     return redraw(folder, (finetune_page.page if finetune_page.is_finetuning(folder) else page.page)(folder))
 
 

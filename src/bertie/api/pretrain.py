@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +12,7 @@ from bertie import settings as configs
 from bertie.api.finetune import THEIRS as TRAINERS
 from bertie.api.finetune import check_alone, chosen_of
 from bertie.api.options import PretrainOptions
-from bertie.api.run import Plan, Run, run_folder
+from bertie.api.run import Plan, Run, run_in
 from bertie.console import console
 from bertie.errors import UsageError, arguments
 from bertie.runs import pretrain as runs
@@ -113,21 +114,20 @@ def pretrain(
         >>> run.model.can
         ('embed', 'similarity', 'fill_mask', 'perplexity', 'next_sentence')
     """
-    with ExitStack() as stack:
-        ready = stack.enter_context(_ready(locals()))
+    call = dict(locals())
+    with _ready(call) as ready:
         if output is None:
             one_process("pretrain without output")
-        run, temporary = stack.enter_context(run_folder(output))
-        results = runs.pretrain(
+        work = partial(
+            runs.pretrain,
             ready,
-            run,
             resume=resume,
             overwrite=overwrite,
             allow_change=tuple(allow_change),
             reference_run=None if from_ is None else Path(from_),
             callbacks=callbacks,
         )
-    return Run(run, results, temporary)
+        return run_in(output, work, partial(pretrain, **call))
 
 
 @arguments(*PretrainOptions.__annotations__, **THEIRS)

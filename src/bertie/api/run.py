@@ -1,10 +1,11 @@
-"""`Run`: a finished run, its scores and its model."""
+"""`Run`: a run, its scores and its model."""
 
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,6 +15,7 @@ from bertie import families
 from bertie.api.display import with_interval
 from bertie.api.model import Model, load
 from bertie.api.scores import Scores
+from bertie.console import console
 from bertie.errors import Stopped, UsageError
 from bertie.evaluation.compare import SeedSummary
 from bertie.folders import new_folder
@@ -36,11 +38,13 @@ UNKEPT = "Nothing is kept without output. Pass a folder, and the same call resum
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run: its folder, and what it gave. It is a path: what takes a model or a run takes this value too.
+    """A run: its folder, and what it gave. It is a path: what takes a model or a run takes this value too.
+
+    The stop button of a notebook, and Ctrl-C at a prompt, end a run after the step, and return it as it stands.
 
     Attributes:
         folder: The run folder. Without `output`, it is temporary, and lasts as long as this value.
-        results: The contents of results.json.
+        results: The contents of results.json; empty for a run that was stopped.
 
     Example:
         >>> run = bertie.Run.of("runs/reviews")
@@ -54,6 +58,7 @@ class Run:
     folder: Path
     results: Mapping[str, object]
     _temporary: "TemporaryDirectory[str] | None" = field(default=None, repr=False)
+    _again: "Callable[[], Run] | None" = field(default=None, repr=False)
 
     @classmethod
     def of(cls, folder: str | Path) -> "Run":
@@ -64,7 +69,20 @@ class Run:
         return str(self.folder)
 
     @property
+    def finished(self) -> bool:
+        """Whether the run is finished. One that was stopped has a `model` but no `scores`."""
+        return bool(self.results)
+
+    def resume(self) -> "Run":
+        """Continues a run that was stopped, with the arguments of its call, and returns it; a finished run as it is."""
+        if self._again is None:
+            return self
+        return replace(self._again(), _temporary=self._temporary)
+
+    @property
     def _facts(self) -> Mapping[str, Any]:
+        if not self.finished:
+            raise UsageError("The run was stopped and has no scores yet. Continue it: `run = run.resume()`.")
         return self.results
 
     @property
@@ -90,6 +108,8 @@ class Run:
 
         Raises UsageError for several seeds of which none was kept as the best.
         """
+        if not self.finished:
+            return load(self.folder).lasting(self._temporary)
         if self.seeds and not (self.folder / MODEL).is_dir():
             raise UsageError(
                 f"{self.folder} contains one model per seed. Choose one: bertie.load({str(self.folder)!r} + "
@@ -188,9 +208,13 @@ class Run:
         return Run(Path(folder), self.results)
 
     def __repr__(self) -> str:
+        if not self.finished:
+            return f"Run({str(self.folder)!r}, stopped)"
         return f"Run({str(self.folder)!r}, {', '.join(map(with_interval, self.scores.to_dicts()))})"
 
     def _repr_html_(self) -> str:
+        if not self.finished:
+            return f"<p>{escape(repr(self))}</p>"
         return f"{self.scores._repr_html_()}<p>{escape(self._facts.get('worth', ''))}</p>"
 
 
@@ -266,19 +290,32 @@ class Plan:
         return "\n".join(lines)
 
 
-@contextmanager
-def run_folder(output: str | Path | None) -> "Iterator[tuple[Path, TemporaryDirectory[str] | None]]":
-    """Context with the folder of a run: `output`, or one in the temporary folder that is yielded too."""
-    if output is not None:
-        yield Path(output), None
-        return
-    temporary = TemporaryDirectory(prefix="bertie-run-")
+def run_in(output: str | Path | None, work: Callable[[Path], Mapping[str, object]], again: Callable[..., Run]) -> Run:
+    """Returns the run that `work` makes in `output`, or in a temporary folder that lasts as long as the run.
+
+    Args:
+        output: Run folder.
+        work: Run folder -> the contents of results.json.
+        again: The call of the user, which takes another `output`; `Run.resume` makes it.
+
+    Raises:
+        Stopped: The run was interrupted. At a prompt and in a notebook, Ctrl-C and the stop button return it instead.
+    """
+    temporary = TemporaryDirectory(prefix="bertie-run-") if output is None else None
+    folder = Path(output) if output is not None else Path(temporary.name if temporary else "") / "run"
     try:
-        yield Path(temporary.name) / "run", temporary
+        return Run(folder, work(folder), temporary)
     except Stopped as stopped:
+        if stopped.by_hand and hasattr(sys, "ps1"):
+            console.warn(
+                f"{stopped.message} `run.resume()` continues the run, and `run.model` is the model as it stands."
+            )
+            return Run(folder, {}, temporary, partial(again, output=folder, overwrite=False, resume="auto"))
+        if temporary is None:
+            raise
         raise Stopped(stopped.message, hint=UNKEPT) from None
     except Exception as error:
         notes = getattr(error, "__notes__", [])
-        if any(temporary.name in note for note in notes):  # of a checkpoint there
+        if temporary and any(temporary.name in note for note in notes):  # of a checkpoint there
             error.__notes__ = [*(note for note in notes if temporary.name not in note), UNKEPT]
         raise

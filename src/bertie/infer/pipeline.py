@@ -15,14 +15,16 @@ from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.engine import Array, check_max_length
 from bertie.infer.texts import Row, Text
+from bertie.infer.written import WrittenWords
 from bertie.io.lines import BadRecord
 from bertie.io.markup import without_markup
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.models.facts import Facts
+from bertie.models.generation import GenerationConfig
 from bertie.tasks import Prediction, Task, name_of, task_of
 from bertie.tasks.answerer import Answerer
-from bertie.tasks.capabilities import Parts, ReadsColumns
+from bertie.tasks.capabilities import Generates, Parts, ReadsColumns
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.source import encode_ids, ids_of
 from bertie.tasks.tabular import TabularTask
@@ -77,6 +79,13 @@ def unknown_tokens(encoded: Sequences, tokenizer: Tokenizer) -> tuple[Int, Int]:
     return encoded.count([unk]), encoded.tokens - encoded.count(tokenizer.special_ids - {unk})
 
 
+def head_task(task: Task | None, head: str) -> Task:
+    """Returns the task of one head of several. Raises UsageError for an unknown one."""
+    if not isinstance(task, Parts):
+        raise UsageError(f"This model has no head {head!r}: it was trained for one task. Omit head.")
+    return task.part(head)
+
+
 @dataclass(frozen=True)
 class TextPipeline:
     """The task of a model, its tokenizer, and how it reads texts.
@@ -115,10 +124,8 @@ class TextPipeline:
             )
         check_max_length(max_length, facts.max_length)
         task, trained = task_of(facts), facts.training_facts
-        if head and not isinstance(task, Parts):
-            raise UsageError(f"This model has no head {head!r}: it was trained for one task. Omit head.")
-        if isinstance(task, Parts) and head:
-            task = task.part(head)
+        if head:
+            task = head_task(task, head)
         policy = too_long or trained.too_long or (task.too_long if task else "truncate")
         if policy not in get_args(TooLong):
             raise UsageError(f"Unknown value {policy!r} of too_long. {nearest(policy, get_args(TooLong))}")
@@ -147,6 +154,44 @@ class TextPipeline:
     def task_name(self) -> str:
         """The name of the task, as the user gives it: "sequence", "tagging" ..."""
         return name_of(self.task)
+
+    def for_head(self, head: str) -> "TextPipeline":
+        """Returns the pipeline of one head of several. Raises UsageError for an unknown one."""
+        task = head_task(self.task, head)
+        return replace(self, task_or_none=task, texts=task.texts_of_inputs(self.texts))
+
+    @property
+    def embedder(self) -> EmbedTask:
+        """The task of vectors: as trained, or the mean of the tokens."""
+        return EmbedTask.as_trained(self.task_or_none)
+
+    def embedding(
+        self, *, prompt: str | None = None, dimensions: int | None = None, unit_length: bool = True
+    ) -> "TextPipeline":
+        """Returns the pipeline of vectors. None: the prompt or the number of dimensions of the training."""
+        own = self.embedder
+        task = replace(
+            own,
+            prompt=own.prompt if prompt is None else prompt,
+            normalize=False,
+            truncate_dim=dimensions or own.truncate_dim,
+            unit_length=unit_length,
+        )
+        return replace(self, task_or_none=task)
+
+    @property
+    def writing(self) -> GenerationConfig:
+        """The settings of generation. Raises UsageError for a model that generates no text."""
+        if not isinstance(self.task_or_none, Generates):
+            raise UsageError(
+                "This model generates no text. `bertie write` needs a model with a next-token head, such as GPT-2 or "
+                "T5."
+            )
+        return self.task_or_none.writing
+
+    def written_words(self) -> WrittenWords:
+        """Returns what makes words of tokens that are generated one after another."""
+        return WrittenWords(self.tokenizer)
 
     @property
     def plain(self) -> bool:

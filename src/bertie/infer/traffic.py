@@ -12,7 +12,7 @@ import base64
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
@@ -44,6 +44,7 @@ KEPT, DIMENSIONS, SEED = 512, 32, 0  # of the sample; Johnson-Lindenstrauss: dis
 MOST_NAMES, OTHERS, NO_ANSWER = 200, "others", "no answer"
 TENTHS = np.arange(0.05, 1.0, 0.05).round(2).tolist()
 STEPS = [2 ** (number / 4) for number in range(-40, 41)]  # of values: from a thousandth to a thousand, 19% apart
+OF_TEXTS = ("tokens", "unknown_tokens", "script")  # quantities that do not depend on the weights
 Int = NDArray[np.int64]
 Vectors = Callable[[Int], Array]
 """The pooled hidden states (n, H) of n examples, by their numbers."""
@@ -65,6 +66,7 @@ class TrafficJson(BaseModel):
     counts: dict[str, list[NonNegativeInt]]
     names: dict[str, dict[str, NonNegativeInt]]
     vectors: SampleJson | None = None
+    learned: bool = False
 
 
 class FileJson(BaseModel):
@@ -142,6 +144,7 @@ class Traffic:
     """The rows that a model answered, as counts. model: the hash of its weights and its config.
 
     counts: rows by bin of EDGES. names: rows by name. An example has one value of each quantity that its task has.
+    learned: whether the vectors are of rows that the model learned from, which lie apart from those of new rows.
     """
 
     model: str
@@ -149,6 +152,7 @@ class Traffic:
     counts: dict[str, Int] = field(default_factory=dict)
     names: dict[str, Counter[str]] = field(default_factory=dict)
     vectors: VectorSample = field(default_factory=VectorSample)
+    learned: bool = False
 
     FILE: ClassVar = "traffic.json"
     """In a model folder: the dev examples of the training."""
@@ -197,6 +201,12 @@ class Traffic:
         self._bin("confidence", sure)
         self._bin("value", [answer.label for answer in chosen if isinstance(answer.label, float)])
 
+    def without_answers(self) -> "Traffic":
+        """Returns the traffic of rows that the model learned from: of their answers it is surer than of others."""
+        counts = {name: bins for name, bins in self.counts.items() if name in OF_TEXTS}
+        names = {name: rows for name, rows in self.names.items() if name in OF_TEXTS}
+        return replace(self, counts=counts, names=names, learned=True)
+
     def sample(self, count: int, vectors: Vectors) -> None:
         """Draws some of the next rows of the stream into the sample. vectors: computes theirs, if there are any."""
         rows, places = self.vectors.draw(count)
@@ -235,7 +245,8 @@ class Traffic:
 
     def __add__(self, other: "Traffic") -> "Traffic":
         """Returns the traffic of both."""
-        both = Traffic(self.model, self.rows + other.rows, dict(self.counts), {}, self.vectors + other.vectors)
+        learned = self.learned or other.learned
+        both = Traffic(self.model, self.rows + other.rows, dict(self.counts), {}, self.vectors + other.vectors, learned)
         for name, counts in other.counts.items():
             both.counts[name] = both.counts.get(name, 0) + counts
         for name in {**self.names, **other.names}:
@@ -248,7 +259,9 @@ class Traffic:
         counts = {name: counts.tolist() for name, counts in self.counts.items()}
         names = {name: dict(counts) for name, counts in self.names.items()}
         vectors = self.vectors.as_json() if self.vectors.rows else None
-        return TrafficJson(model=self.model, rows=self.rows, counts=counts, names=names, vectors=vectors)
+        return TrafficJson(
+            model=self.model, rows=self.rows, counts=counts, names=names, vectors=vectors, learned=self.learned
+        )
 
     @classmethod
     def of_json(cls, value: TrafficJson) -> Self:
@@ -258,7 +271,7 @@ class Traffic:
             raise ValueError("counts have other bins")
         names = {name: Counter(counts) for name, counts in value.names.items()}
         vectors = VectorSample() if value.vectors is None else VectorSample.of_json(value.vectors)
-        return cls(value.model, value.rows, counts, names, vectors)
+        return cls(value.model, value.rows, counts, names, vectors, value.learned)
 
     # Files ----------------------------------------------------------------------------------------------------------
 

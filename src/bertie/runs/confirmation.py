@@ -33,17 +33,20 @@ FoldSearch = Callable[..., Mapping[str, Any]]
 
 
 def confirm_best(config: FinetuneConfig, best: SettingValues, run: Path, metric: str, seeds: int) -> dict[str, object]:
-    """Trains the given and the best settings with the same new seeds, and returns the comparison on dev."""
-    pairs = []
+    """Trains the given and the best settings with the same new seeds, and returns the comparison on dev.
+
+    Of settings that are the same, each run is trained once.
+    """
+    pairs, same = [], varied(config, best) == config
     for seed in range(config.train.seed + 1, config.train.seed + 1 + seeds):
         values = []
-        for name, settings in ((GIVEN, config), (BEST, varied(config, best))):
+        for name, settings in ((GIVEN, config), (BEST, varied(config, best)))[: 1 if same else 2]:
             train = settings.train.model_copy(update={"seed": seed})
             folder = run / f"{name}=seed {seed}"
             console.say(f"[bold]{name} settings, seed {seed}[/]", markup=True)
             values.append(_score(settings.model_copy(update={"train": train}), folder, metric, None))
-        pairs.append((values[0], values[1]))
-    return {"seeds": seeds, **_compared(pairs, metric)}
+        pairs.append((values[0], values[-1]))
+    return {"seeds": seeds, "same": same, **_compared(pairs, metric)}
 
 
 def plan_nested(config: FinetuneConfig, space: Space, folds: int) -> Plan:
@@ -106,6 +109,8 @@ def _compared(pairs: Sequence[tuple[float, float]], metric: str) -> dict[str, ob
 
 def verdict_on_best(found: Mapping[str, Any], metric: str) -> str:
     """Returns one sentence on what `confirm_best` or `nested_search` found."""
+    if found.get("same"):
+        return f"The best settings are the given ones: {metric} {found[BEST]:z.3f} over {found['seeds']} new seeds."
     where = f"{found['folds']} folds, nested" if "folds" in found else f"{found['seeds']} new seeds"
     between = "" if found["low"] is None else f", 95% interval {found['low']:+z.3f} to {found['high']:+z.3f}"
     means = f"{metric} {found[BEST]:z.3f} against {found[GIVEN]:z.3f} ({found['difference']:+z.3f}{between})"

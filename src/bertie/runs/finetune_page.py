@@ -31,7 +31,7 @@ from bertie.tasks.datasets import DATASETS
 from bertie.train import log
 
 DRAWN = 3  # metrics whose values on dev are drawn
-DOCS = "docs/reports.md"
+DOCS = "docs/evaluation.md"
 
 
 def is_finetuning(run: Path) -> bool:

@@ -263,7 +263,12 @@ def training_facts(config: FinetuneConfig, examples: Examples, task: Task) -> Tr
         encoding="" if config.encoding == LABELLED.file.encoding else config.encoding,
         features=config.features if config.features.column else None,
     )
-    return with_task(facts, task if config.abstain is None else task.with_abstain(config.abstain))
+    return with_task(facts, saved_task(config, task))
+
+
+def saved_task(config: FinetuneConfig, task: Task) -> Task:
+    """Returns the task of the saved model, which may abstain. The scores of the run are those of all answers."""
+    return task if config.abstain is None else task.with_abstain(config.abstain)
 
 
 def _too_long(config: FinetuneConfig, task: Task) -> TooLong:

@@ -15,8 +15,6 @@ from bertie.models.folder import MODEL_FOLDER
 from bertie.runs.models import MODEL
 from bertie.sklearn.inputs import InputError, Row, Texts, rows_of
 
-PAIR = 2  # texts that a model reads together at most
-
 
 class ModelFiles:
     """The folder of a model. A pickle of this value contains the files, and opens them in a temporary folder."""
@@ -55,7 +53,6 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
     """What the estimators share: how X is read, and the fitted model."""
 
     _files: ModelFiles
-    _most_columns: int | None = PAIR
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_files")
@@ -86,11 +83,6 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         learns = bool(fit)
         rows = rows_of(X)
         width = len(rows[0])
-        if self._most_columns and width > self._most_columns:
-            raise InputError(
-                f"X has {width} columns; {type(self).__name__} reads a column of texts, or two for pairs. Choose them: "
-                'X[["text"]].'
-            )
         if not learns:
             check_is_fitted(self)
         validate_data(self, X, reset=learns, skip_check_array=True, ensure_2d=False, **fit)

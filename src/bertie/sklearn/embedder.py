@@ -34,8 +34,6 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstima
         1.0
     """
 
-    _most_columns = None
-
     def __init__(
         self,
         model: str | Path = "minilm-l6",

@@ -16,12 +16,12 @@ from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_
 
 from bertie.api.finetune import Loss, finetune
 from bertie.api.results import Predictions
-from bertie.console import console
-from bertie.errors import Stopped, UsageError
+from bertie.console import console, counted
+from bertie.errors import Stopped, UsageError, nearest
+from bertie.io.memory import PAIR
 from bertie.runs.models import MODEL
 from bertie.sklearn.base import ModelFiles, TextEstimator
 from bertie.sklearn.inputs import (
-    WEIGHT,
     Array,
     InputError,
     Labels,
@@ -29,12 +29,13 @@ from bertie.sklearn.inputs import (
     Texts,
     as_input_errors,
     check_lengths,
+    free_name,
     labels_of,
+    named_rows,
     names_of,
     texts_of,
     unread,
     weights_of,
-    with_weights,
 )
 
 NEVER = 10**9  # steps
@@ -64,6 +65,7 @@ class FineTuned(TextEstimator):
         loss: Loss = "usual",
         patience: int | None = None,
         lora: int | None = None,
+        tabular: Sequence[str] | Sequence[int] = (),
         seed: int = 0,
         device: str = "auto",
         precision: str = "auto",
@@ -79,26 +81,61 @@ class FineTuned(TextEstimator):
         self.loss = loss
         self.patience = patience
         self.lora = lora
+        self.tabular = tabular
         self.seed = seed
         self.device = device
         self.precision = precision
         self.settings = settings
+
+    def _rows(self, X: Texts, **fit: object) -> list[Row]:
+        """Returns the values of each row. fit: `y`, where it is learned which columns are texts."""
+        rows = super()._rows(X, **fit)
+        if fit:
+            self._learn_names(len(rows[0]))
+        return rows
+
+    def _learn_names(self, width: int) -> None:
+        """Learns the names of the columns of texts, and of those of `tabular`. Raises InputError for others."""
+        names: Sequence[object] = getattr(self, "feature_names_in_", range(width))
+        if unknown := [name for name in self.tabular if name not in names]:
+            raise InputError(f"X has no column {unknown[0]!r} of `tabular`. {nearest(unknown[0], map(str, names))}")
+        texts = [number for number, name in enumerate(names) if name not in self.tabular]
+        if len(texts) not in (1, 2):
+            raise InputError(
+                f"X has {counted(len(texts), 'column')} of texts; {type(self).__name__} reads one, or two for pairs. "
+                'Choose them: X[["text"]]. `tabular` names columns of numbers and categories to read beside them.'
+            )
+        self._text_names = (
+            tuple(str(names[i]) for i in texts) if hasattr(self, "feature_names_in_") else PAIR[: len(texts)]
+        )
+        self._tabular_names = tuple(map(str, self.tabular))
+        self._places = [*texts, *([*names].index(name) for name in self.tabular)]
+
+    def _columns(self, rows: Sequence[Row]) -> dict[str, Sequence[object]]:
+        """Returns the columns of rows by name: the texts first. Raises InputError for a row without a text."""
+        values = [*zip(*rows, strict=True)]
+        texts_of([tuple(row[place] for place in self._places[: len(self._text_names)]) for row in rows])
+        names = (*self._text_names, *self._tabular_names)
+        return {name: values[place] for name, place in zip(names, self._places, strict=True)}
 
     def _learn(self, rows: Sequence[Row], labels: Sequence[object], sample_weight: object, **fixed: Any) -> None:
         """Fine-tunes the model on all rows. fixed: settings of the task, which `settings` may change.
 
         Raises KeyboardInterrupt where a signal stops the run. A search would take an error for a bad candidate.
         """
-        task, texts, weights = fixed.pop("task"), texts_of(rows), weights_of(sample_weight, rows)
-        examples = (texts, labels) if weights is None else with_weights(texts, labels, weights)
-        fixed |= {} if weights is None else {"weight": WEIGHT}
+        task, weights = fixed.pop("task"), weights_of(sample_weight, rows)
+        columns = self._columns(rows)
+        label, weight = (free_name(name, columns) for name in ("label", "weight"))
+        columns |= {label: labels} | ({weight: weights} if weights is not None else {})
+        fixed |= {"text": self._text_names, "label": label, "tabular": self._tabular_names}
+        fixed |= {"weight": weight} if weights is not None else {}
         fixed |= {"select_on": "train"}  # rows that select something are never learned from
         whole = WHOLE if self.patience is None else {key: WHOLE[key] for key in WHOLE if key != "train.eval_every"}
         with _one_run, console.without_notes(), as_input_errors():
             try:
                 run = finetune(
                     self.model,
-                    examples,
+                    named_rows(columns),
                     task=task,
                     epochs=self.epochs,
                     lr=self.lr,
@@ -125,9 +162,9 @@ class FineTuned(TextEstimator):
     def _predictions(self, X: Texts) -> Predictions:
         """Returns a prediction for each row. Raises InputError for a row without one."""
         check_is_fitted(self)
-        texts = texts_of(self._rows(X))
+        columns = self._columns(self._rows(X))
         with as_input_errors():
-            answers = self._files.model(self.device).predict(texts)
+            answers = self._files.model(self.device).predict(named_rows(columns), text=self._text_names)
         for number, answer in enumerate(answers, 1):
             if answer.error:
                 raise unread(number, answer.error)
@@ -141,6 +178,7 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
     from; with `patience`, `optimize` or `calibrate`, but for a tenth that selects. Predictions are computed in float32.
     A 2-D y of 0 and 1 has a column for each of several labels. `class_weight` is "balanced" or a dictionary of labels
     and weights, as of scikit-learn. `positive` is the label of the threshold that `optimize` chooses; the second.
+    `tabular` names columns of X, numbers or categories, that are read beside the text.
 
     Attributes:
         classes_: The labels, sorted, of the type of y; for a 2-D y, the numbers of its columns.
@@ -174,6 +212,7 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
         calibrate: str | None = None,
         patience: int | None = None,
         lora: int | None = None,
+        tabular: Sequence[str] | Sequence[int] = (),
         seed: int = 0,
         device: str = "auto",
         precision: str = "auto",
@@ -190,6 +229,7 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
             loss=loss,
             patience=patience,
             lora=lora,
+            tabular=tabular,
             seed=seed,
             device=device,
             precision=precision,

@@ -12,7 +12,7 @@ from bertie.console import counted
 from bertie.errors import BertieError, DataError
 from bertie.infer.texts import each_row
 from bertie.io.lines import BadRecord
-from bertie.io.memory import PAIR, frame_of, is_missing
+from bertie.io.memory import frame_of, is_missing
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example, example
 
@@ -21,7 +21,6 @@ Texts = object
 Labels = object
 """A list, an array or a Series."""
 Row = tuple[Any, ...]
-WEIGHT = "weight"  # the column of the rows' weights
 Array = NDArray[np.generic]
 
 
@@ -117,15 +116,17 @@ def weights_of(sample_weight: object, rows: Sequence[Row]) -> list[float] | None
     return list(map(float, weights))
 
 
-def with_weights(
-    texts: Sequence[object], labels: Sequence[object], weights: Sequence[float]
-) -> list[dict[str, object]]:
-    """Returns labeled texts as rows with a column `weight`."""
-    rows = []
-    for text, label, weight in zip(texts, labels, weights, strict=True):
-        parts = text if isinstance(text, tuple) else (text,)
-        rows.append({**dict(zip(PAIR, parts, strict=False)), "label": label, WEIGHT: weight})
-    return rows
+def named_rows(columns: Mapping[str, Sequence[object]]) -> list[dict[str, object]]:
+    """Returns the rows of columns of the same length."""
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def free_name(name: str, columns: Iterable[str]) -> str:
+    """Returns a name that no column has: `name`, or it with underscores."""
+    taken = {*columns}
+    while name in taken:
+        name += "_"
+    return name
 
 
 @contextmanager

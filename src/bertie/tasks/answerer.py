@@ -9,7 +9,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,15 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
 Logits = NDArray[np.float32]
+
+
+class TaggedWord(NamedTuple):
+    """A word with its tag and the probability of it. start, end: its characters in the text."""
+
+    tag: str
+    probability: float
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,11 @@ class Prediction:
     @property
     def entities(self) -> list[Entity]:
         """The names that a tagger found, by characters of the text; none of another task."""
+        return []
+
+    @property
+    def tagged_words(self) -> list[TaggedWord]:
+        """The words of a tagged text; none of another task."""
         return []
 
     @property

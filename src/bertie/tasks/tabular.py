@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
+from bertie.io.columns import DATE
 from bertie.io.numerals import MISSING, NO_NUMBER, number_of
 from bertie.io.tables import Example
 from bertie.tasks.answerer import Logits
@@ -56,7 +57,7 @@ class TabularColumn:
     def fitted(cls, name: str, cells: Sequence[object]) -> Self:
         """Returns the column for the cells of training: one of numbers if all that are not empty are numbers.
 
-        Raises DataError for a column without a value, or with too many categories.
+        Raises DataError for a column without a value, with dates, or with too many categories.
         """
         known = [cell for cell in cells if not _is_empty(cell)]
         if not known:
@@ -69,6 +70,11 @@ class TabularColumn:
             array = np.array(numbers, np.float64)
             return cls(name, float(array.mean()), float(array.std()) or 1.0)
         values = tuple(sorted(set(map(_value, known))))
+        if all(map(DATE.fullmatch, values)):
+            raise DataError(
+                f"The column {name!r} has dates, and a later one is unknown to the model. Make numbers of "
+                "them, such as the month, or read them as text: a template such as '{day}: {body}'."
+            )
         if len(values) > MOST_VALUES:
             raise DataError(
                 f"The column {name!r} has {len(values):,} different values; a category may have {MOST_VALUES}. Leave "

@@ -490,7 +490,9 @@ class _Loop:
         self.world.add_counts({STOP: 1})
         reason = self.request.name or "Another rank asked to,"
         saved = f"{self.run}/checkpoint-{step} is saved. The same command resumes from it."
-        raise Stopped(f"{reason} after step {step:,}.", hint=saved)
+        stopped = Stopped(f"{reason} after step {step:,}.", hint=saved)
+        stopped.by_hand = self.request.name == "SIGINT"
+        raise stopped
 
     def _load(self, found: Checkpoint) -> None:
         """Restores weights, optimizer and the sums that are not logged yet."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import bertie
 from bertie import Model
 from bertie.apps.drift.compare import QuantityDrift, compare_traffic
-from bertie.platform import DataError, Example, ModelFolder, Traffic, UsageError, checked_arguments
+from bertie.platform import DataError, Example, ModelFolder, Traffic, UsageError, checked_arguments, console
 
 if TYPE_CHECKING:
     import pandas
@@ -188,7 +188,14 @@ class Watched:
                 f"{self.folder} has no {Traffic.FILE}, which fine-tuning writes, so there is nothing to compare with. "
                 "Pass usual texts or a usual log as the reference: --reference FILE."
             )
-        return next(iter(Traffic.read(path).values()))
+        usual = next(iter(Traffic.read(path).values()))
+        if usual.learned:
+            left = "vectors" if "label" in usual.names or "confidence" in usual.counts else "answers and vectors"
+            console.warn(
+                f"{self.folder} learned from all rows of its training, so {left} are not compared with theirs. Pass "
+                "other rows as the reference: --reference FILE."
+            )
+        return usual
 
     def traffic(self, data: Rows, rows: "RowTraffic | None" = None) -> Traffic:
         """Returns the traffic of a log, or of rows that are answered now. rows: counts them. Raises DataError."""

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 from bertie import Tokenizer
 from bertie.apps.serve.admission import Admission
 from bertie.apps.serve.batcher import Batcher
+from bertie.apps.serve.call import Call
 from bertie.apps.serve.errors import ENDS, Refusal
 from bertie.apps.serve.golden import check
 from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.remote import Worker, WorkerSettings
-from bertie.apps.serve.served import Call, Served
+from bertie.apps.serve.served import Served
 from bertie.apps.serve.versions import Versions
 from bertie.apps.serve.watching import Watch
 from bertie.platform import BertieError, DataError, Example, ModelFolder, Prediction, Sequences, Traffic, nearest
 
 if TYPE_CHECKING:
-    from bertie.apps.serve.searching import ServedIndex
+    from bertie.apps.serve.served_index import ServedIndex
 
 SHADOW_NICE = 19  # of a version that answers nobody
 
@@ -154,7 +155,7 @@ class Fleet:
         """Returns the open indexes. Raises DataError."""
         if not self.index_paths:
             return {}
-        from bertie.apps.serve.searching import ServedIndex
+        from bertie.apps.serve.served_index import ServedIndex
 
         return {name: ServedIndex.load(name, path) for name, path in self.index_paths.items()}
 
@@ -255,7 +256,7 @@ class Fleet:
         """Returns the named model, or the first suitable one. Raises Refusal."""
         if name and name in self.models:
             model = self.models[name]
-            if kinds and not set(kinds) & set(model.kinds):
+            if not model.suits(kinds):
                 can = ", ".join(model.kinds)
                 raise Refusal("Backend", f"Model {name!r} does not answer {path}: it answers for {can}.", param="model")
             return model
@@ -266,9 +267,9 @@ class Fleet:
         if name and len(self.models) > (1 if self.versions is None else 2):
             raise Refusal("NotFound", f"There is no such model. {nearest(name[:80], self.models)}", param="model")
         # One model alone answers whatever name clients of other servers were set up with.
-        for kind in kinds or ("",):
+        for kind in kinds or (None,):
             for model in self.models.values():
-                if not kind or kind in model.kinds:
+                if kind is None or model.suits([kind]):
                     return model
         raise Refusal("Backend", f"No model of this server answers {path}; that needs one for {', '.join(kinds)}.")
 

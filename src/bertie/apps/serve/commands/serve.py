@@ -16,7 +16,7 @@ from bertie.platform import UsageError, console, grouped, nearest, option
 
 VISIBLE = re.compile(r"[!-~]+")
 """What a header can carry as a key."""
-NEEDED = ("fastapi", "uvicorn", "httptools", "orjson", "prometheus_client")
+NEEDED = ("starlette", "uvicorn", "httptools", "orjson", "prometheus_client")
 KEY = "BERTIE_API_KEY"
 PLACES = ("here", "ray")
 

@@ -1,0 +1,247 @@
+"""Fills the tables of measured results in pages, from benchmarks/results/{scores,speeds,times}.jsonl.
+
+A table is between `<!-- table: NAME -->` and `<!-- end of table -->`; NAME is one of `TABLES`.
+
+    python docs/generate_results.py            writes the pages
+    python docs/generate_results.py --check    prints the pages that would change, and fails if there are any
+
+Numbers are changed in the files alone. A row says what was measured, where, when, by which command, and in which page
+of the log it is.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from generate_tables import table
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+MARKED = re.compile(r"(<!-- table: ([\w-]+(?: [^>]+?)?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
+KOREAN_SETS = ("nsmc", "korsts", "kornli", "klue-nli", "klue-dp", "korquad")
+Row = dict[str, Any]
+
+
+def lines(name: str) -> list[Row]:
+    """Returns the rows of a file of results."""
+    return [json.loads(line) for line in (RESULTS / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def number(value: float | None) -> str:
+    """Returns a rate, a time or a size as pages show it."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:g}"
+
+
+def score(row: Row | None) -> str:
+    """Returns a score with its standard deviation over seeds, or with its 95% interval."""
+    if row is None:
+        return ""
+    if row.get("low"):
+        return f"{row['value']:.3f} ({row['low']:.3f} to {row['high']:.3f})"
+    return f"{row['value']:.3f}" + (f" ± {row['sd']:.3f}" if row["sd"] is not None else "")
+
+
+def _one(rows: Sequence[Row], **facts: str) -> Row | None:
+    return next((row for row in rows if all(row[key] == fact for key, fact in facts.items())), None)
+
+
+def conditions(rows: Sequence[Row]) -> dict[tuple[str, str, str], str]:
+    """Letters for the machines, dates and commands of some rows, in their order."""
+    keys = dict.fromkeys((row["machine"], row["date"], row["command"]) for row in rows)
+    return {key: chr(ord("a") + n) for n, key in enumerate(keys)}
+
+
+def _listed(letters: dict[tuple[str, str, str], str]) -> str:
+    return "\n" + "".join(
+        f"* **{letter}** {', '.join(filter(None, (machine, date)))}: `{command}`\n"
+        for (machine, date, command), letter in letters.items()
+    )
+
+
+def scores(korean: bool, sets: str) -> str:
+    """One row for each data set, variant and model: trivial and published scores, Bertie's and the Trainer's."""
+    rows = [row for row in lines("scores") if (row["data"] in KOREAN_SETS) == (sets == "korean")]
+    ours = [row for row in rows if row["program"] == "Bertie" and "random" not in row["model"]]
+    letters = conditions(ours)
+    cells = []
+    for row in ours:
+        same = [other for other in rows if other["data"] == row["data"] and other["metric"] == row["metric"]]
+        plain = not row["variant"]
+        trivial = _one(same, program="trivial") if plain else None
+        words = _one(same, program="tf-idf", variant=row["variant"])
+        known = [other for other in same if other["program"] == "published"] if plain else []
+        best = max(known, key=lambda other: other["value"], default=None)
+        peer = _one(same, program="Trainer", model=row["model"], variant=row["variant"])
+        cells.append((
+            row["data"] + (f", {row['variant']}" if row["variant"] else ""),
+            row["metric"], f"{row['train']:,}, {row['dev']:,}",
+            "; ".join(filter(None, (score(trivial), f"tf-idf {score(words)}" if words else ""))),
+            f"{score(best)}, {best['model']}" if best else "",
+            f"`{row['model']}`", f"**{score(row)}**", str(row["seeds"]),
+            score(peer), f"`{row['settings']}`" if row["settings"] else "",
+            letters[row["machine"], row["date"], row["command"]],
+        ))  # fmt: skip
+    heads = ("data set", "metric", "train, dev", "without a model", "published, base size", "model", "Bertie", "seeds",
+             "Trainer, one seed", "settings", "how")  # fmt: skip
+    if korean:
+        heads = ("데이터", "지표", "학습, 개발", "모델 없이", "공개된 base 모델", "모델", "Bertie", "시드",
+                 "Trainer, 시드 1개", "설정", "조건")  # fmt: skip
+    return table(heads, cells) + _listed(letters)
+
+
+def korean_models(korean: bool) -> str:
+    """Published scores of Korean models beside those of the models that run with Bertie."""
+    rows, sets = lines("scores"), ("nsmc", "korsts", "kornli", "korquad", "klue-nli", "klue-dp")
+    ours = {name: [row for row in rows if row["model"] == name and row["program"] == "Bertie"] for name in OWN_KOREAN}
+    known = dict.fromkeys(row["model"] for row in rows if row["program"] == "published" and row["data"] in sets)
+    cells = []
+    for name in [*OWN_KOREAN, *known]:
+        here = [
+            row for row in ours.get(name, rows) if row["model"] == name and row["program"] in ("Bertie", "published")
+        ]
+        found = [_one(here, data=data, variant="") or _one(here, data=data) for data in sets]
+        size = next((row["megabytes"] for row in here if row.get("megabytes")), OWN_KOREAN.get(name))
+        label = f"`{name}`" if name in OWN_KOREAN else name
+        cells.append((label, number(size), *(score(row) for row in found)))
+    head = ("모델", "MB") if korean else ("model", "MB")
+    return table((*head, *sets), cells)
+
+
+OWN_KOREAN = {"sentiment-ko": 13, "starter-ko": 27, "e5-small": None}
+
+
+def speeds(korean: bool, *areas: str) -> str:
+    """Bertie and others in an area: value, ratio with its range, and how it was measured."""
+    del korean
+    rows = [row for row in lines("speeds") if row["area"] == " ".join(areas)]
+    letters = conditions(rows)
+    cells: list[tuple[str, ...]] = []
+    for row in rows:
+        between = f" ({row['low']:.2f} to {row['high']:.2f})" if row["low"] is not None else ""
+        own = f"{number(row['value'])} {row['unit']}" + (between if row["ratio"] is None else "")
+        peer = row["peer"] + (f": {number(row['peer_value'])}" if row["peer_value"] is not None else "")
+        peer += f": {row['note']}" if row.get("note") else ""
+        ratio = f"{row['ratio']:.2f}{between}" if row["ratio"] is not None else ""
+        how = letters[row["machine"], row["date"], row["command"]]
+        cells.append((row["what"], own, peer, ratio, how))
+    heads = ["what", "Bertie", "compared with", "times as fast", "how"]
+    if not any(cell[3] for cell in cells):
+        heads, cells = heads[:3] + heads[4:], [(*cell[:3], cell[4]) for cell in cells]
+    return table(heads, cells) + _listed(letters)
+
+
+def sizes(korean: bool) -> str:
+    """The models that come with Bertie and the space that they take."""
+    rows = [(f"`{row['what']}`", number(row["value"])) for row in lines("speeds") if row["area"] == "size"]
+    return table(("모델" if korean else "model", "MB"), rows)
+
+
+def times(korean: bool) -> str:
+    """How long training took: rows, model, machine."""
+    cells = []
+    for row in lines("times"):
+        minutes, seconds = divmod(round(row["seconds"]), 60)
+        took = f"{minutes} min" if minutes >= 10 else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+        model = row["model"] if " " in row["model"] or row["model"] == "BERT-base" else f"`{row['model']}`"
+        cells.append((row["what"], number(row["rows"]), number(row["epochs"]), model, row["machine"],
+                      took + (f" ({row['note']})" if row["note"] else ""), row["date"]))  # fmt: skip
+    heads = ("과제", "행", "에포크", "모델", "컴퓨터", "시간", "날짜")
+    return table(heads if korean else ("task", "rows", "epochs", "model", "machine", "time", "date"), cells)
+
+
+README_ROWS = {  # row of speeds -> what it is, in English and Korean
+    "pretrain-gpu": ("pre-training of BERT-base, H200", "BERT-base 사전 학습, H200"),
+    "pretrain-cpu": ("pre-training of bert-tiny, 2 AVX2 cores", "bert-tiny 사전 학습, AVX2 코어 2개"),
+    "finetune-gpu": ("fine-tuning of BERT-base, H200", "BERT-base 미세 조정, H200"),
+    "infer-int8": ("int8 vectors, 2 AVX2 cores", "int8 벡터, AVX2 코어 2개"),
+    "serve": ("server, 8 clients, 2 AVX2 cores", "서버, 클라이언트 8개, AVX2 코어 2개"),
+    "search": ("words in 1,000,000 passages", "문단 100만 개의 단어 검색"),
+}
+
+
+def readme(korean: bool) -> str:
+    """The short table of README: speed beside known programs, with the program that measures it."""
+    rows = {row["id"]: row for row in lines("speeds") if row["id"]}
+    cells = []
+    for key, names in README_ROWS.items():
+        row = rows[key]
+        ratio = "" if row["ratio"] is None else f" ({row['ratio']:.2f}{'배' if korean else ' times'})"
+        command = " ".join(row["command"].split()[: 4 if "-m" in row["command"] else 2])
+        cells.append((names[korean], f"{number(row['value'])} {row['unit']}{ratio}",
+                      f"{row['peer']}: {number(row['peer_value'])}", f"`{command}`"))  # fmt: skip
+    heads = (
+        ("작업", "Bertie", "비교 대상", "측정 명령") if korean else ("what", "Bertie", "compared with", "measured by")
+    )
+    return table(heads, cells)
+
+
+def expected(korean: bool) -> str:
+    """The scores to expect from a model, of some sets, for the choice of one."""
+    rows = lines("scores")
+    cells = []
+    for data, names in EXPECTED.items():
+        here = [row for row in rows if row["data"] == data]
+        words = _one(here, program="tf-idf") or _one([row for row in here if row["value"]], program="trivial")
+        models = [_one(here, program="Bertie", model=name, variant="") for name in ("starter-en", "minilm-l6")]
+        known = _one(here, program="published", model="BERT-base")
+        cells.append((names[korean], models[0]["metric"] if models[0] else "", score(words),
+                      *(f"{row['value']:.3f}" if row else "" for row in (*models, known))))  # fmt: skip
+    head = ("데이터 세트", "지표", "단순한 방법") if korean else ("data set", "metric", "simple method")
+    return table(
+        (*head, "`starter-en`", "`minilm-l6`", "논문의 BERT-base" if korean else "BERT-base, the paper"), cells
+    )
+
+
+EXPECTED = {
+    "sst2": ("SST-2, sentiment", "SST-2, 감성"),
+    "mrpc": ("MRPC, paraphrases", "MRPC, 같은 뜻의 문장"),
+    "squad": ("SQuAD 1.1, answers", "SQuAD 1.1, 기계 독해"),
+    "conll2003": ("CoNLL-2003, names", "CoNLL-2003, 개체명"),
+}
+
+TABLES: dict[str, Callable[..., str]] = {
+    "scores": scores,
+    "korean-models": korean_models,
+    "speeds": speeds,
+    "sizes": sizes,
+    "times": times,
+    "readme": readme,
+    "expected": expected,
+}
+
+
+def filled(text: str, korean: bool) -> str:
+    """Returns a page with its tables made again."""
+
+    def make(match: re.Match[str]) -> str:
+        name, *arguments = match[2].split()
+        return f"{match[1]}{TABLES[name](korean, *arguments)}{match[3]}"
+
+    return MARKED.sub(make, text)
+
+
+def changed() -> dict[Path, str]:
+    """Returns the pages whose tables are not those of the files, with the text that they should have."""
+    pages = [*ROOT.glob("README*.md"), *(ROOT / "docs").rglob("*.md")]
+    found = {}
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        new = filled(text, ".ko." in page.name)
+        if new != text:
+            found[page] = new
+    return found
+
+
+if __name__ == "__main__":
+    check = "--check" in sys.argv
+    pages = changed()
+    for path, text in pages.items():
+        print(path)
+        if not check:
+            path.write_text(text, encoding="utf-8")
+    sys.exit(check and bool(pages))
