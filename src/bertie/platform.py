@@ -20,7 +20,7 @@ _MODULES = {
     "data.sequences": "Sequences",
     "errors": "BertieError DataError UsageError nearest",
     "evaluation.compare": "PairedDifference SeedSummary",
-    "files": "File some_of",
+    "files": "File",
     "folders": "FolderKind=Kind",
     "infer.batching": "batches",
     "infer.engine": "Engine",
@@ -63,8 +63,7 @@ __all__ = [
     "Predictor", "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry", "Report", "RunPlan",
     "SeedSummary", "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps", "TableFormat",
     "TableOptions", "TextPipeline", "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments",
-    "comma_names", "console", "gptq", "grouped", "nearest", "option", "quantity", "readable_texts", "some_of",
-    "tag_entities",
+    "comma_names", "console", "gptq", "grouped", "nearest", "option", "quantity", "readable_texts", "tag_entities",
 ]
 # fmt: on
 
@@ -82,7 +81,7 @@ if TYPE_CHECKING:
     from bertie.data.sequences import Sequences
     from bertie.errors import BertieError, DataError, UsageError, nearest
     from bertie.evaluation.compare import PairedDifference, SeedSummary
-    from bertie.files import File, some_of
+    from bertie.files import File
     from bertie.folders import Kind as FolderKind
     from bertie.infer.batching import batches
     from bertie.infer.engine import Engine

@@ -1,1 +1,1 @@
-"""What models, families and published data sets are like."""
+"""What models, families, runs and published data sets are like."""
