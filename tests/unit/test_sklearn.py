@@ -205,8 +205,12 @@ def test_rows_without_weight_teach_nothing(start: Path) -> None:
     assert TextClassifier(start, **QUICK).fit(TEXTS, wrong, sample_weight=weights).predict(TEXTS).tolist() == SIGNS
 
 
-def test_ctrl_c_ends_a_search(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("prompt", [False, True])
+@pytest.mark.filterwarnings("ignore:SIGINT:UserWarning")
+def test_ctrl_c_ends_a_search(prompt: bool, start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[int] = []
+    if prompt:
+        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
 
     def interrupted(callbacks: object, run: object, step: int, metrics: object) -> None:
         fits.append(step)
@@ -214,7 +218,7 @@ def test_ctrl_c_ends_a_search(start: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("bertie.train.callbacks.Callbacks.on_step", interrupted)
     search = GridSearchCV(TextClassifier(start, **QUICK), {"lr": [1e-3, 5e-3]}, cv=2)
-    with pytest.raises(KeyboardInterrupt, match="SIGINT after step 1"):
+    with pytest.raises(KeyboardInterrupt, match="The fit was stopped" if prompt else "SIGINT after step 1"):
         search.fit(TEXTS, SIGNS)
     assert fits == [1]
 

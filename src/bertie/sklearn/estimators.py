@@ -153,6 +153,8 @@ class FineTuned(TextEstimator):
                 )
             except Stopped as stopped:
                 raise KeyboardInterrupt(stopped.message) from None
+            if not run.finished:  # the stop button of a notebook
+                raise KeyboardInterrupt("The fit was stopped.")
             results: Mapping[str, Any] = run.results
             learned = results["train_examples"] + results.get("selecting", 0)
             if not self.settings and learned < len(rows):
