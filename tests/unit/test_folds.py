@@ -2,7 +2,10 @@
 thresholds and calibration rest on these answers; the final model learned all rows; a stopped call goes on."""
 
 import json
+import os
 import random
+import signal
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.model_selection import TimeSeriesSplit
 
 import bertie as package
-from bertie.errors import BertieError, DataError, Stopped, UsageError
+from bertie.errors import BertieError, DataError, Stopped, UsageError, speech
 from bertie.io.tables import Example
 from bertie.runs.splits import Split, later
 from toys import CommandLine, toy_model
@@ -160,6 +163,24 @@ def test_the_command_resumes_and_is_verified(
     bertie.good("report", tmp_path / "run")
     code, _, err = bertie("finetune", model, "--train", tmp_path / "t.csv", "-o", tmp_path / "run", *options)
     assert (code, "several seeds or folds" in " ".join(err.split())) == (2, True)
+
+
+def test_folds_that_were_stopped_at_a_prompt_have_no_model_yet(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hand(package.Callback):
+        pressed = False
+
+        def on_step(self, run: object, step: int, metrics: object) -> None:
+            if not self.pressed:
+                self.pressed = True
+                os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(speech, "shell", False)
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    with pytest.warns(UserWarning, match=r"`run\.resume\(\)` continues the run\.$"):
+        run = package.finetune(model, frame(60), folds=2, callbacks=[Hand()], **FAST)
+    with pytest.raises(UsageError, match=r"stopped at fold-1 and has no model yet.*run\.resume\(\)"):
+        _ = run.model
+    assert run.resume().model.labels == ("x", "y")
 
 
 @pytest.mark.parametrize("task", ["multilabel", "regression"])

@@ -22,7 +22,7 @@ from bertie.folders import new_folder
 from bertie.metrics.base import called, undefined
 from bertie.models.variant import read_public
 from bertie.runs.domains import table as perplexity_table
-from bertie.runs.folder import OUT_OF_FOLD, REPORT, RUN, read_results
+from bertie.runs.folder import OUT_OF_FOLD, REPORT, RUN, read_results, seed_runs
 from bertie.runs.forecast import RunForecast
 from bertie.runs.models import MODEL
 from bertie.tasks import TASKS
@@ -70,7 +70,8 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        """Whether the run is finished. One that was stopped has a `model` but no `scores`."""
+        """Whether the run is finished. One that was stopped has no `scores` yet, and a `model` unless it has seeds or
+        folds."""
         return bool(self.results)
 
     def resume(self) -> "Run":
@@ -106,9 +107,14 @@ class Run:
     def model(self) -> Model:
         """The trained model, loaded from the folder.
 
-        Raises UsageError for several seeds of which none was kept as the best.
+        Raises UsageError for several seeds of which none was kept as the best, and for stopped seeds or folds.
         """
         if not self.finished:
+            if several := seed_runs(self.folder):
+                at = several[-1].name
+                raise UsageError(
+                    f"The run was stopped at {at} and has no model yet. Continue it: `run = run.resume()`."
+                )
             return load(self.folder).lasting(self._temporary)
         if self.seeds and not (self.folder / MODEL).is_dir():
             raise UsageError(
@@ -307,9 +313,8 @@ def run_in(output: str | Path | None, work: Callable[[Path], Mapping[str, object
         return Run(folder, work(folder), temporary)
     except Stopped as stopped:
         if stopped.by_hand and hasattr(sys, "ps1"):
-            console.warn(
-                f"{stopped.message} `run.resume()` continues the run, and `run.model` is the model as it stands."
-            )
+            model = "" if seed_runs(folder) else ", and `run.model` is the model as it stands"
+            console.warn(f"{stopped.message} `run.resume()` continues the run{model}.")
             return Run(folder, {}, temporary, partial(again, output=folder, overwrite=False, resume="auto"))
         if temporary is None:
             raise
