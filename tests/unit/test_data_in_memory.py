@@ -220,7 +220,10 @@ def test_at_a_prompt_ctrl_c_returns_the_run_as_it_stands_and_it_is_resumed(
 
 def test_values_show_themselves(trained: bertie.Run) -> None:
     assert re.fullmatch(r"Run\('.*', accuracy [\d.]+ \([\d.]+ to [\d.]+\), macro_f1 .*\)", repr(trained))
-    assert trained._repr_html_().count("<tr>") == 3, "a head and two metrics"
+    assert trained._repr_html_().count("<tr>") == 9, "a head and two rows, of metrics, of labels and of the confusion"
+    assert trained.scores.per_label.keys() == trained.scores.confusion.keys() == {"+", "-"}
+    with pytest.raises(UsageError, match="has checked no labels"):
+        _ = trained.label_check
     predictions = bertie.predict(trained.folder, [*ROWS, {"review": "", "stars": "<b>"}])
     assert repr(predictions[:2]).startswith("Predictions('")
     assert "&lt;b&gt;" in predictions[35:]._repr_html_()
