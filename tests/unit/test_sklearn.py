@@ -257,6 +257,7 @@ def test_errors_are_in_the_terms_of_the_data(fitted: TextClassifier, start: Path
         (lambda: new.fit("a text", [1]), InputError, "X is a str; texts were expected"),
         (lambda: new.fit([["a", "b", "c"]] * 2, [1, 2]), InputError, "X has 3 columns of texts; TextClassifier reads"),
         (lambda: new.fit([["a"], ["b", "c"]], [1, 2]), InputError, "different numbers of columns"),
+        (lambda: new.fit(pandas.DataFrame({"t": ["a", "b"], "n": [1, 2]}), [1, 2]), InputError, r"tabular=\['n'\]"),
         (lambda: new.fit(TEXTS, SIGNS, sample_weight=[0] * 36), InputError, "non-zero number"),
         (lambda: new.fit(TEXTS, SIGNS, sample_weight=[1] * 35), InputError, "sample_weight.shape"),
         (lambda: new.fit(TEXTS, None), ValueError, "requires y to be passed"),
