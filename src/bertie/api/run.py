@@ -16,13 +16,13 @@ from bertie.api.display import with_interval
 from bertie.api.model import Model, load
 from bertie.api.scores import Scores
 from bertie.console import console
-from bertie.errors import Stopped, UsageError
+from bertie.errors import DataError, Stopped, UsageError
 from bertie.evaluation.compare import SeedSummary
 from bertie.folders import new_folder
 from bertie.metrics.base import called, undefined
 from bertie.models.variant import read_public
 from bertie.runs.domains import table as perplexity_table
-from bertie.runs.folder import OUT_OF_FOLD, REPORT, RUN, SUSPECTS, read_results, seed_runs
+from bertie.runs.folder import CONFIG, OUT_OF_FOLD, REPORT, RESULTS, RUN, SUSPECTS, read_results, seed_runs
 from bertie.runs.forecast import RunForecast
 from bertie.runs.models import MODEL
 from bertie.tasks import TASKS
@@ -63,7 +63,14 @@ class Run:
     @classmethod
     def of(cls, folder: str | Path) -> "Run":
         """Returns the run in a folder. Raises DataError where it is not finished."""
-        return cls(Path(folder), read_results(Path(folder)))
+        path = Path(folder)
+        if not (path / RESULTS).exists():
+            begun = (path / CONFIG).is_file() or seed_runs(path)
+            todo = (
+                "The same call that began it continues it." if begun else "Pass the folder that a run was written to."
+            )
+            raise DataError(f"{path} is no finished run: it has no {RESULTS}. {todo}")
+        return cls(path, read_results(path))
 
     def __fspath__(self) -> str:
         return str(self.folder)
