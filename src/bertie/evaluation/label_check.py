@@ -52,27 +52,27 @@ def suspects(task: Task, train: Sequence[Example], predict: Predict | None = Non
     predict: the model that is trained on the other folds; by default tf-idf and logistic regression. Rows of a label
     with fewer than FOLDS rows are not checked.
     """
-    parts, found = list(folds(train, task.group)), dict[int, Mapping[str, float]]()
+    parts, scores_of = list(folds(train, task.group)), dict[int, Mapping[str, float]]()
     if predict is None:
-        found = cross_fitted(task, train, parts)
+        scores_of = cross_fitted(task, train, parts)
     else:
         for learnt, asked in parts:
             answers = predict([train[i] for i in learnt], [train[i] for i in asked])
-            found |= {i: answer.scores for i, answer in zip(asked, answers, strict=True)}
-    return suspects_of(task, train, found)
+            scores_of |= {i: answer.scores for i, answer in zip(asked, answers, strict=True)}
+    return suspects_of(task, train, scores_of)
 
 
-def suspects_of(task: Task, train: Sequence[Example], found: Mapping[int, Mapping[str, float]]) -> list[Suspect]:
-    """Returns the rows whose labels out-of-fold probabilities contradict. found: those of rows by their numbers."""
+def suspects_of(task: Task, train: Sequence[Example], scores_of: Mapping[int, Mapping[str, float]]) -> list[Suspect]:
+    """Returns the rows whose labels out-of-fold probabilities contradict. scores_of: those of rows by their numbers."""
     labels = {name: number for number, name in enumerate(task.labels)}
     counts = np.bincount([labels[example.label] for example in train if example.label in labels], minlength=len(labels))
-    rows = [i for i in sorted(found) if train[i].label in labels and counts[labels[train[i].label]] >= FOLDS]
+    rows = [i for i in sorted(scores_of) if train[i].label in labels and counts[labels[train[i].label]] >= FOLDS]
     if not rows:
         return []
-    probability_EL = np.array([[found[i].get(name, 0.0) for name in task.labels] for i in rows])
+    probability_EL = np.array([[scores_of[i].get(name, 0.0) for name in task.labels] for i in rows])
     order, suggested = contradicted(probability_EL, np.array([labels[train[i].label] for i in rows]))
     pairs = zip(order.tolist(), suggested.tolist(), strict=True)
-    return [Suspect(train[rows[at]], task.labels[name], found[rows[at]]) for at, name in pairs]
+    return [Suspect(train[rows[at]], task.labels[name], scores_of[rows[at]]) for at, name in pairs]
 
 
 def folds(
