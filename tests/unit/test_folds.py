@@ -209,7 +209,7 @@ def test_folds_that_were_stopped_at_a_prompt_have_no_model_yet(model: Path, monk
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     with pytest.warns(UserWarning, match=r"`run\.resume\(\)` continues the run\.$"):
         run = package.finetune(model, frame(60), folds=2, callbacks=[Hand()], **FAST)
-    with pytest.raises(UsageError, match=r"stopped at fold-1 and has no model yet.*run\.resume\(\)"):
+    with pytest.raises(UsageError, match=r"stopped at fold-1\..*run\.resume\(\)"):
         _ = run.model
     assert run.resume().model.labels == ("x", "y")
 

@@ -22,7 +22,7 @@ from bertie.folders import new_folder
 from bertie.metrics.base import called, undefined
 from bertie.models.variant import read_public
 from bertie.runs.domains import table as perplexity_table
-from bertie.runs.folder import CONFIG, OUT_OF_FOLD, REPORT, RESULTS, RUN, SUSPECTS, read_results, seed_runs
+from bertie.runs.folder import OUT_OF_FOLD, REPORT, RESULTS, RUN, SUSPECTS, read_results, seed_runs
 from bertie.runs.forecast import RunForecast
 from bertie.runs.models import MODEL
 from bertie.tasks import TASKS
@@ -65,11 +65,7 @@ class Run:
         """Returns the run in a folder. Raises DataError where it is not finished."""
         path = Path(folder)
         if not (path / RESULTS).exists():
-            begun = (path / CONFIG).is_file() or seed_runs(path)
-            todo = (
-                "The same call that began it continues it." if begun else "Pass the folder that a run was written to."
-            )
-            raise DataError(f"{path} is no finished run: it has no {RESULTS}. {todo}")
+            raise DataError(f"{path} is no finished run: it has no {RESULTS}. The call that began a run continues it.")
         return cls(path, read_results(path))
 
     def __fspath__(self) -> str:
@@ -120,10 +116,7 @@ class Run:
         """
         if not self.finished:
             if several := seed_runs(self.folder):
-                at = several[-1].name
-                raise UsageError(
-                    f"The run was stopped at {at} and has no model yet. Continue it: `run = run.resume()`."
-                )
+                raise UsageError(f"The run was stopped at {several[-1].name}. Continue it: `run = run.resume()`.")
             return load(self.folder).lasting(self._temporary)
         if self.seeds and not (self.folder / MODEL).is_dir():
             raise UsageError(
@@ -163,8 +156,7 @@ class Run:
         """
         if not (self.folder / SUSPECTS).is_file():
             raise UsageError(
-                "The run has checked no labels. It checks those of a classification with one label a row, of 100 rows "
-                "or more, unless label_check is none; with several seeds, in the folder of each."
+                "The run has checked no labels. That needs one label a row and 100 rows; each seed has its own table."
             )
         return self.folder / SUSPECTS
 
@@ -174,8 +166,7 @@ class Run:
 
         Empty where none was chosen. `reached` is whether the goal was reached.
         """
-        labels: Mapping[str, Mapping[str, object]] = self._facts.get("thresholds", {}).get("labels", {})
-        return labels
+        return {**self._facts.get("thresholds", {}).get("labels", {})}
 
     @property
     def places(self) -> Path:

@@ -99,8 +99,7 @@ class Scores(Mapping[str, float]):
     @property
     def per_label(self) -> Mapping[str, Mapping[str, float]]:
         """Precision, recall, F1 and the number of examples of each label: `pandas.DataFrame(scores.per_label).T`."""
-        labels: Mapping[str, Mapping[str, float]] = self._facts.get("per_label", {})
-        return labels
+        return {**self._facts.get("per_label", {})}
 
     @property
     def confusion(self) -> Mapping[str, Mapping[str, int]]:

@@ -110,10 +110,7 @@ def called(metric: str, report: Mapping[str, Any]) -> str:
 
 
 def summary(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
-    """Returns one line for the terminal: "accuracy 0.913 (0.893 to 0.931), macro_f1 ... on 872 examples".
-
-    The means of several seeds have no number of examples, and those of one seed no interval.
-    """
+    """Returns one line for the terminal: "accuracy 0.913 (0.893 to 0.931), macro_f1 ... on 872 examples"."""
     parts = []
     for name in metrics:
         if name in report.get("undefined", ()):

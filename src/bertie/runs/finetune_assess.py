@@ -255,8 +255,7 @@ def _label_check(assessed: Assessed) -> dict[str, object]:
 
 def list_suspects(run: Path, rows: Sequence[Suspect], checked: int, texts: int, model: str) -> dict[str, object]:
     """Writes RUN/label_check.csv, and returns the first rows for findings.json. model: what contradicts the labels."""
-    table = as_csv(rows, texts).encode("utf-8-sig")  # with the mark that Excel needs
-    write_bytes(run / SUSPECTS, table)
+    write_bytes(run / SUSPECTS, as_csv(rows, texts).encode("utf-8-sig"))  # with the mark that Excel needs
     shown = [shortened(suspect.as_json()) for suspect in rows[:SHOWN]]
     return {"label_check": {"listed": len(rows), "checked": checked, "model": model, "file": SUSPECTS, "rows": shown}}
 
