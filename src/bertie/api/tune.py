@@ -9,7 +9,7 @@ from bertie.api.display import html_table
 from bertie.api.finetune import THEIRS, settings_ready
 from bertie.api.model import Model, load
 from bertie.api.options import FinetuneOptions
-from bertie.errors import UsageError, arguments
+from bertie.errors import UsageError, WrongValue, arguments
 from bertie.io.memory import Rows
 from bertie.metrics.base import called
 from bertie.runs import tune as runs
@@ -205,7 +205,7 @@ def _space(vary: Sequence[str] | Mapping[str, Sequence[object]]) -> Space:
     if not isinstance(vary, Mapping):
         return parse_space(vary)
     if wrong := next((name for name, values in vary.items() if isinstance(values, str) or not len(values)), None):
-        raise UsageError(f"{wrong} of vary is {vary[wrong]!r}; a list of values was expected.")
+        raise WrongValue(f"{wrong} of vary is {vary[wrong]!r}; a list of values was expected.")
     space: dict[str, tuple[object, ...] | Range] = {
         FINETUNE.get(name, name): (*values,) for name, values in vary.items()
     }

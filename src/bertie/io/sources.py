@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self, TypeVar
 
-from bertie.errors import DataError, Stopped, UsageError, nearest
+from bertie.errors import DataError, Stopped, UnknownName, UsageError, nearest
 from bertie.files import atomic_write, files_in, some_of
 from bertie.io import documents, isolated, pages, rows
 from bertie.io.blocks import LINE, READ, UNIT, Item, ReadOptions, Source, block_spans, file_size
@@ -107,7 +107,7 @@ def plan_units(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit],
     Raises DataError for missing or empty inputs, UsageError for an unknown format or encoding.
     """
     if reading.format and reading.format not in (known := (*SOURCES, *rows.FORMATS)):
-        raise UsageError(f"Unknown format {reading.format!r}. {nearest(reading.format, known)}")
+        raise UnknownName(f"Unknown format {reading.format!r}. {nearest(reading.format, known)}")
     check_encoding(reading.encoding)
     units: list[Unit] = []
     size = 0  # of the last unit
