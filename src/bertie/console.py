@@ -15,15 +15,16 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
+from bertie.checksums import content_hashes
 from bertie.errors import DataError, in_python, speech
-from bertie.files import shown
+from bertie.files import seal, shown
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PLAIN_LINE_EVERY_S = 5.0
+OF_THE_CALL = {"out", "output", "overwrite", "quiet", "verbose", "json", "json_"}  # change nothing of what is written
 BRIEF_S = 1.0  # what takes less leaves no trace
 
 
@@ -174,6 +176,7 @@ class Console:
     def __init__(self) -> None:
         self.verbosity = Verbosity()
         self._notes: ContextVar[bool] = ContextVar("notes", default=True)
+        self.call: tuple[str, Mapping[str, object]] = ("", {})  # the command that runs, and its options
         self._bar: RichConsole | None = None
         self._busy = False
 
@@ -278,6 +281,17 @@ class Console:
             return None
         self.verbosity.answers[question] = answer
         return answer
+
+    def call_hash(self) -> str:
+        """Hash of the command that runs, its settings and what its input files hold; "" for standard input."""
+        (command, options), inputs = self.call, dict[str, object]()
+        for name, value in options.items():
+            paths = value if isinstance(value, list) else [value]
+            if Path("-") in paths:
+                return ""
+            if name not in OF_THE_CALL:
+                inputs[name] = [content_hashes(path) if isinstance(path, Path) else path for path in paths]
+        return seal({"command": command, **inputs})
 
     @contextmanager
     def no_failure(self, path: Path) -> Iterator[None]:

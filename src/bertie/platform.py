@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 # fmt: off
 _MODULES = {
     "api.use": "checked_arguments=checked readable_texts",
-    "cli.app": "call_hash",
     "cli.groups": "TableOptions",
     "cli.options": "grouped",
     "cli.shared": "option",
@@ -21,7 +20,7 @@ _MODULES = {
     "data.sequences": "Sequences",
     "errors": "BertieError DataError UsageError nearest",
     "evaluation.compare": "PairedDifference SeedSummary",
-    "files": "File some_of",
+    "files": "File",
     "folders": "FolderKind=Kind",
     "infer.batching": "batches",
     "infer.engine": "Engine",
@@ -63,16 +62,14 @@ __all__ = [
     "ModelFolder", "ModelInternals", "OnnxEngine", "PairHead", "PairedDifference", "PlainText", "Prediction",
     "Predictor", "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry", "Report", "RunPlan",
     "SeedSummary", "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps", "TableFormat",
-    "TableOptions", "TextPipeline", "TorchModel", "Traffic", "UsageError", "batches", "call_hash",
-    "checked_arguments", "comma_names", "console", "gptq", "grouped", "nearest", "option", "quantity",
-    "readable_texts", "some_of", "tag_entities",
+    "TableOptions", "TextPipeline", "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments",
+    "comma_names", "console", "gptq", "grouped", "nearest", "option", "quantity", "readable_texts", "tag_entities",
 ]
 # fmt: on
 
 if TYPE_CHECKING:
     from bertie.api.use import checked as checked_arguments
     from bertie.api.use import readable_texts
-    from bertie.cli.app import call_hash
     from bertie.cli.groups import TableOptions
     from bertie.cli.options import grouped
     from bertie.cli.shared import option
@@ -84,7 +81,7 @@ if TYPE_CHECKING:
     from bertie.data.sequences import Sequences
     from bertie.errors import BertieError, DataError, UsageError, nearest
     from bertie.evaluation.compare import PairedDifference, SeedSummary
-    from bertie.files import File, some_of
+    from bertie.files import File
     from bertie.folders import Kind as FolderKind
     from bertie.infer.batching import batches
     from bertie.infer.engine import Engine

@@ -14,6 +14,7 @@ import numpy as np
 from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError, UnknownLabel, UnknownName, UsageError, nearest
 from bertie.infer.engine import Array, check_max_length
+from bertie.infer.fill import joined
 from bertie.infer.texts import Row, Text
 from bertie.infer.written import WrittenWords
 from bertie.io.lines import BadRecord
@@ -28,6 +29,7 @@ from bertie.tasks.capabilities import Generates, Parts, ReadsColumns
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.source import encode_ids, ids_of
 from bertie.tasks.tabular import TabularTask
+from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong, no_vectors
 
@@ -308,6 +310,11 @@ class TextPipeline:
         """Returns what `decode` reads of the engine's arrays. -> (W, L), or (T, L) for a task of tokens"""
         parts = [arrays[name] for name in self.task.outputs]
         return self.task.with_columns(np.concatenate(parts, -1) if len(parts) > 1 else parts[0], encoded)
+
+    def as_filled(self, texts: Sequence[str], encoding: Encoding, max_length: int) -> Encoding:
+        """Returns what a masked language model reads of texts, where it is no longer than the maximum. See `joined`."""
+        joint = joined(self.tokenizer, encoding, texts)
+        return joint if len(joint) <= max_length else encoding
 
     def decode(self, rows: Sequence[Row], encoded: Sequences, logits: Array | None) -> list[Prediction | BadRecord]:
         """Returns the answer to each row, or the reason why it has none.

@@ -27,7 +27,7 @@ PROSE = re.compile(r"\s.*[.!]$|[,;!]\s")  # what few names of columns have
 KOREAN_IDENTIFIER = re.compile(r".*(?:번호|순번|아이디|날짜|일자|일시)|Unnamed: \d+")
 
 
-def columns_beside(names: Sequence[str]) -> str:
+def column_words(names: Sequence[str]) -> str:
     """Returns the end of an error message about texts alone: the columns that are read beside them, as a row."""
     row = ", ".join(['"text": "..."', *(f"{json.dumps(name, ensure_ascii=False)}: ..." for name in names)])
     return f"the {'columns' if len(names) > 1 else 'column'} {', '.join(names)}: {{{row}}}"
@@ -45,7 +45,7 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: LookA
     """
     if columns.tabular and {*names} <= TEXTS_ALONE:
         raise MissingColumn(
-            f"{where} has texts alone, and the model also reads {columns_beside(columns.tabular)}.",
+            f"{where} has texts alone, and the model also reads {column_words(columns.tabular)}.",
             hint="Pass a file with a table, or JSON lines.",
         )
     vectors = (columns.features.column,) if columns.features else ()

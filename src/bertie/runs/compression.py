@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -90,8 +89,7 @@ class Compression:
         that does not suit the model.
         """
         if not self.examples and not recipe.learned:
-            cuts: dict[str, Any] = dict(recipe.kept)
-            return prune(self.model, **cuts)
+            return prune(self.model, layers=recipe.layers, heads=recipe.heads, neurons=recipe.neurons)
         lessons = Lessons(self.predictor, self.examples, self.texts, self.epochs)
         return lessons.student(self.model, recipe, run, answers)
 

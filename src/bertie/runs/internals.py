@@ -14,7 +14,6 @@ from bertie.data.sequences import Int, Sequences
 from bertie.errors import UsageError
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Engine, check_names
-from bertie.infer.fill import as_filled
 from bertie.infer.graph_model import GraphModel
 from bertie.infer.layers import Chunk, token_vectors
 from bertie.infer.pipeline import TextPipeline
@@ -67,10 +66,6 @@ class ModelInternals:
     def predictor(self, max_length: int | None = None) -> Predictor:
         """Returns what predicts with the model itself, so that changes of it are seen."""
         return Predictor(self.engine(), self.model.tokenizer, max_length=max_length)
-
-    def encode_masked(self, texts: Sequence[str], encoding: Encoding, max_length: int) -> Encoding:
-        """Returns the tokens of a text as `fill_mask` reads them, where that is no longer than the maximum."""
-        return as_filled(self.model.text_tokenizer, encoding, texts, max_length)
 
     def predicts_tokens(self, head: str) -> bool:
         """Returns whether a head predicts tokens of the vocabulary."""

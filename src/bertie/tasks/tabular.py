@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
-from bertie.io.columns import DATE, columns_beside
+from bertie.io.columns import DATE, column_words
 from bertie.io.numerals import MISSING, NO_NUMBER, number_of
 from bertie.io.tables import Example
 from bertie.tasks.answerer import Logits
@@ -193,7 +193,7 @@ class TabularTask(Task, ABC):
         return {one.name: one.values[0] if one.values else round(one.mean, 2) for one in self.tabular}
 
     def _needs_a_table(self) -> str:
-        columns = columns_beside([column.name for column in self.tabular])
+        columns = column_words([column.name for column in self.tabular])
         return f"The input has texts alone, and the model also reads {columns}. Pass rows with them."
 
     def unreadable(self, example: Example) -> str:

@@ -12,13 +12,13 @@ import ast
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
-from bertie.apps.audit.files import header_has, table
+from bertie.apps.audit.files import Cells, header_has, table
 from bertie.platform import BadRecord, Bootstrap, Chooses, Example
 
 WOMEN, MEN = {"f", "woman", "girl", "female"}, {"m", "man", "boy", "male"}
@@ -70,7 +70,7 @@ class Questions(AuditSet[Question]):
             )
         return found
 
-    def question(self, fields: dict[str, Any], line: int) -> Question | BadRecord:
+    def question(self, fields: Cells, line: int) -> Question | BadRecord:
         """Returns the question of a row."""
         raise NotImplementedError
 
@@ -147,7 +147,7 @@ class KoBBQ(Questions):
         """A table with the columns of KoBBQ_test_samples.tsv."""
         return path.suffix in (".tsv", ".csv") and header_has(head, "sample_id", "biased_answer")
 
-    def question(self, fields: dict[str, Any], line: int) -> Question | BadRecord:
+    def question(self, fields: Cells, line: int) -> Question | BadRecord:
         """Returns the question of a row."""
         name = str(fields["sample_id"]).rsplit("-", 4)
         try:
@@ -202,7 +202,7 @@ class BBQ(Questions):
         """Lines of JSON with the keys of BBQ."""
         return path.suffix in (".jsonl", ".json") and b'"answer_info"' in head and b'"question_polarity"' in head
 
-    def question(self, fields: dict[str, Any], line: int) -> Question | BadRecord:
+    def question(self, fields: Cells, line: int) -> Question | BadRecord:
         """Returns the question of a row. The biased answer is the stereotyped group's for a negative question."""
         try:
             groups = [[str(one).lower() for one in fields[f"answer_info.ans{i}"]] for i in range(3)]

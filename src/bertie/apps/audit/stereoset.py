@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
-from bertie.apps.audit.files import header_has, table
+from bertie.apps.audit.files import Cells, header_has, table
 from bertie.apps.audit.masked import covering_tokens, left_to_right, log_p
 from bertie.platform import BadRecord, DataError, File, PairHead
 
@@ -199,7 +199,7 @@ def filler(context: str, sentence: str) -> str:
     return word.translate(str.maketrans("", "", string.punctuation))
 
 
-def _context(fields: dict[str, Any], line: int) -> Context | BadRecord:
+def _context(fields: Cells, line: int) -> Context | BadRecord:
     domain, term, text, unrelated, anti, stereo = (str(fields[name]).strip() for name in COLUMNS)
     return Context(domain, term, text, (stereo, anti, unrelated))
 

@@ -11,7 +11,7 @@ with its neighbors. Lewis et al. 2019, "Unsupervised Question Answering by Cloze
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,7 +95,7 @@ def as_document(row: Mapping[str, Any]) -> str:
     return f"{row['question']} {answer['text']}\n{row['context']}\n\n"
 
 
-def _row(corpus: Corpus, j: int, bounds: Any, rng: random.Random, words: int) -> dict[str, object] | None:
+def _row(corpus: Corpus, j: int, bounds: Iterable[int], rng: random.Random, words: int) -> dict[str, object] | None:
     sentence = _text(corpus, j)
     if len(sentence.split()) < SHORTEST_SENTENCE:
         return None

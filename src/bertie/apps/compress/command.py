@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 
 from bertie import platform
 from bertie.apps import compress as app
-from bertie.platform import DataError, UsageError, call_hash, console, grouped, option
+from bertie.platform import DataError, UsageError, console, grouped, option
 
 if TYPE_CHECKING:
     from bertie.platform import Compression, Example, Predictor, Recipe, TableFormat, TorchModel
@@ -108,7 +109,6 @@ TRAINING = TrainingOptions()
 
 @grouped
 def compress(
-    ctx: typer.Context,
     model: Annotated[Path, option("model")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     texts: Annotated[
@@ -194,7 +194,7 @@ def compress(
         if texts is not None and not (trim or learned or quantized):
             raise UsageError("--texts has no effect here. Pass --int8, --int4, --trim or --distil too, or omit it.")
         recipe = replace(recipe, bits=quantized, embeddings=bits.embeddings)
-        _write(asked, recipe, call_hash(ctx), trim=trim, float_=float_)
+        _write(asked, recipe, console.call_hash(), trim=trim, float_=float_)
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ def _calibrated(asked: _Asked, found: "TorchModel") -> "Compression":
     return platform.Compression(found, asked.examples(platform.Predictor(found)))
 
 
-def _tell(model: Path, output: Path, near: dict[str, Any] | None, words: str) -> None:
+def _tell(model: Path, output: Path, near: Mapping[str, object] | None, words: str) -> None:
     facts: dict[str, Any] = {"output": str(output), **(near or {})}
     facts |= {"bytes": app.measure.weight_bytes(output), "bytes_before": app.measure.weight_bytes(model)}
     if console.verbosity.json:

@@ -59,7 +59,7 @@ def question_of(
     texts = inside.pipeline.plain_texts(texts)  # as `predict` reads them
     encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=length)
     if inside.predicts_tokens(head) and tokenizer.special_id("mask") is not None:
-        encoding = inside.encode_masked(texts, encoding, length)
+        encoding = inside.pipeline.as_filled(texts, encoding, length)
     if all(sequence is None for sequence in encoding.sequence_ids):
         raise DataError(NO_WORDS)
     ids = torch.tensor([encoding.ids], device=model.device)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -183,7 +183,7 @@ def _as_json(one: "Forecast", given: "Assumptions") -> dict[str, object]:
     }
 
 
-def _show(found: "dict[str, Forecast]", given: Any) -> None:
+def _show(found: "dict[str, Forecast]", given: "Callable[[str], Assumptions]") -> None:
     from rich.table import Table
 
     table = Table("device", "time", "kWh", "kg CO2", "USD", "fits", box=None)

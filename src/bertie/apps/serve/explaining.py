@@ -16,7 +16,7 @@ from bertie.apps.serve.call import Call
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.inputs import Inputs, single_example
 from bertie.apps.serve.labels import check_texts
-from bertie.platform import Encoding, Masked, Sequences, Spans, nearest
+from bertie.platform import Encoding, Sequences, Spans, nearest
 
 EXPLAINED = ("sequence", "multilabel", "rank", "regression", "tagging", "span", "mlm")
 MOST_TOKENS = 128  # that are read of an explained text, since each costs a pass over all of them
@@ -41,7 +41,7 @@ async def explain(call: Call, body: schemas.ExplainBody) -> object:
     length = min(call.model.pipeline.max_length, MOST_TOKENS)
     encoding = call.model.tokenizer.encode(*texts, max_length=length)
     if kind == "mlm":
-        encoding = Masked.filled(call.model.tokenizer, encoding, texts, length)
+        encoding = call.model.pipeline.as_filled(texts, encoding, length)
     usage.truncated += encoding.overflow > 0
     if all(text is None for text in encoding.sequence_ids):
         raise Refusal("Validation", NO_WORDS, param="inputs")

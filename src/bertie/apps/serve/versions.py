@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from bertie.apps.serve.admission import Admission, Budget
 from bertie.apps.serve.watching import Watch, idle
-from bertie.platform import Example, Prediction, UsageError, some_of
+from bertie.platform import Example, Prediction, UsageError
 
 if TYPE_CHECKING:
     from bertie.apps.serve.call import Call
@@ -98,7 +98,7 @@ class Versions(Collector):
             raise UsageError(f"{option}: two versions need one task, but {tasks}. {advice}")
         if sorted(old.facts.labels) != sorted(new.facts.labels):
             labels = "; ".join(
-                f"{name} has {some_of(model.facts.labels)}" for name, model in ((self.old, old), (self.new, new))
+                f"{name} has {_first(model.facts.labels)}" for name, model in ((self.old, old), (self.new, new))
             )
             raise UsageError(f"{option}: two versions need the same labels, but {labels}. {advice}")
         if (texts := [model.pipeline.texts for model in (old, new)])[0] != texts[1]:
@@ -193,6 +193,10 @@ class Versions(Collector):
         if self.folder is not None:
             with suppress(OSError):
                 self.folder.cleanup()
+
+
+def _first(labels: Sequence[str], most: int = 3) -> str:
+    return ", ".join([*labels[:most], *["..."] * (len(labels) > most)])
 
 
 def wilson_interval(right: int, total: int) -> tuple[float, float]:

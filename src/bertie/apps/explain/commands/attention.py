@@ -8,7 +8,7 @@ import typer
 from bertie import platform
 from bertie.apps import explain as app
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
-from bertie.platform import ModelCard, console, option
+from bertie.platform import console, option
 
 WIDTH = 24  # characters of the longest bar
 
@@ -50,7 +50,7 @@ def attention(
     import numpy as np
     from rich.cells import cell_len, set_cell_size
 
-    ModelCard(model).check(card)
+    platform.ModelCard(model).check(card)
     check_one_or_two(texts)
     if output is not None:
         platform.File(output).check_new(overwrite=overwrite)
@@ -67,7 +67,7 @@ def attention(
         with platform.File(output).write() as written:
             written.write(file.getvalue())
     if card:
-        ModelCard(model).put("Attention in a text", *app.attention_page.card_parts(found))
+        platform.ModelCard(model).put("Attention in a text", *app.attention_page.card_parts(found))
     if console.verbosity.json:
         console.emit(found.as_json())
         return

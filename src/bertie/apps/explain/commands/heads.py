@@ -7,7 +7,7 @@ import typer
 
 from bertie import platform
 from bertie.apps import explain as app
-from bertie.platform import ModelCard, UsageError, console, option
+from bertie.platform import UsageError, console, option
 
 if TYPE_CHECKING:
     from bertie.apps.explain.attention import HeadStatistics
@@ -64,7 +64,7 @@ def heads(
       bertie heads runs/reviews/model --data dev.csv --points 12
     """
 
-    ModelCard(model).check(card)
+    platform.ModelCard(model).check(card)
     if not (texts or parsed or data):
         raise UsageError("Pass at least one file: --texts, --parsed or --data.")
     if (text or label) and data is None:
@@ -87,7 +87,7 @@ def heads(
         app.heads_page.page(str(model), **sections).save(output)
         console.say(f"Page: {output}")
     if card:
-        ModelCard(model).put("Attention heads", *app.heads_page.card_parts(**sections))
+        platform.ModelCard(model).put("Attention heads", *app.heads_page.card_parts(**sections))
 
 
 def _first(read: list[Any], most: int, file: Path) -> list[Any]:

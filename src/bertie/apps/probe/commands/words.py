@@ -8,7 +8,7 @@ import typer
 
 from bertie import platform
 from bertie.apps import probe as app
-from bertie.platform import ModelCard, console, option
+from bertie.platform import console, option
 
 
 def words(
@@ -43,7 +43,7 @@ def words(
       bertie words models/bert "the *bank* of the river" "the *shore* of the lake"
     """
 
-    ModelCard(model).check(card)
+    platform.ModelCard(model).check(card)
     if output is not None:
         platform.File(output).check_new(overwrite=overwrite)
     others = baseline_texts(baseline) if baseline else None
@@ -54,7 +54,7 @@ def words(
     if output is not None:
         app.contexts_page.page(found, str(model)).save(output)
     if card:
-        ModelCard(model).put("A word in several texts", *app.contexts_page.card_parts(found))
+        platform.ModelCard(model).put("A word in several texts", *app.contexts_page.card_parts(found))
     if console.verbosity.json:
         console.emit(contexts.to_dict())
     else:
