@@ -27,7 +27,7 @@ from bertie.errors import UsageError
 from bertie.infer.batching import chunks, run_batches
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import Row
-from bertie.infer.traffic import VECTOR, Traffic
+from bertie.infer.traffic import Traffic
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.tasks import TASKS, Task
@@ -150,7 +150,9 @@ class Answered:
         for part in chunks(rows, 512):
             encoded = predictor.encode(part)
             answers += predictor.pipeline.decode(part, encoded, predictor.logits(encoded))
-            vectors.append(run_batches(predictor.engine, encoded.take(encoded.windows[:-1]), (VECTOR,))[VECTOR])
+            vectors.append(
+                run_batches(predictor.engine, encoded.take(encoded.windows[:-1]), (Traffic.VECTOR,))[Traffic.VECTOR]
+            )
         return cls(predictor, rows, answers, np.concatenate(vectors))
 
     def traffic(self, numbers: list[int]) -> Traffic:

@@ -89,7 +89,7 @@ class LocalWorker(Worker):
     async def start(self) -> Facts:
         self.engine = engine_of(load(self.settings.model))
         self.attend = attention_of(Path(self.settings.model)) if self.settings.attention else None
-        self.facts, self.sha = self.engine.facts, Traffic.model_hash(Path(self.settings.model))
+        self.facts, self.sha = self.engine.facts, Traffic.of_model(Path(self.settings.model)).model
         return self.facts
 
     async def run(

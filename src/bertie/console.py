@@ -15,21 +15,25 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
-from bertie.errors import in_python, speech
-from bertie.files import shown
+from bertie.checksums import content_hashes
+from bertie.errors import DataError, in_python, speech
+from bertie.files import seal, shown
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
     from rich.table import Table
     from rich.text import Text
 
+T = TypeVar("T")
 PLAIN_LINE_EVERY_S = 5.0
+OF_THE_CALL = {"out", "output", "overwrite", "quiet", "verbose", "json", "json_"}  # change nothing of what is written
 BRIEF_S = 1.0  # what takes less leaves no trace
 
 
@@ -172,6 +176,7 @@ class Console:
     def __init__(self) -> None:
         self.verbosity = Verbosity()
         self._notes: ContextVar[bool] = ContextVar("notes", default=True)
+        self.call: tuple[str, Mapping[str, object]] = ("", {})  # the command that runs, and its options
         self._bar: RichConsole | None = None
         self._busy = False
 
@@ -236,6 +241,13 @@ class Console:
         finally:
             self._busy = False
 
+    def track(self, items: Iterable[T], description: str, *, total: float | None = None) -> Iterator[T]:
+        """Yields items, and shows how many of them there were."""
+        with self.progress(description, total, unit="rows") as advance:
+            for item in items:
+                yield item
+                advance()
+
     @contextmanager
     def working(self, description: str) -> Iterator[None]:
         """Context, or decorator of a function, of a step that cannot tell how far it is: shows that it is at work."""
@@ -269,6 +281,27 @@ class Console:
             return None
         self.verbosity.answers[question] = answer
         return answer
+
+    def call_hash(self) -> str:
+        """Hash of the command that runs, its settings and what its input files hold; "" for standard input."""
+        (command, options), inputs = self.call, dict[str, object]()
+        for name, value in options.items():
+            paths = value if isinstance(value, list) else [value]
+            if Path("-") in paths:
+                return ""
+            if name not in OF_THE_CALL:
+                inputs[name] = [content_hashes(path) if isinstance(path, Path) else path for path in paths]
+        return seal({"command": command, **inputs})
+
+    @contextmanager
+    def no_failure(self, path: Path) -> Iterator[None]:
+        """Context in which a file is written that no run fails for: errors are warnings, a DataError is nothing."""
+        try:
+            yield
+        except DataError:  # there is nothing to show yet
+            return
+        except Exception as error:  # a chart is not worth a week of training
+            self.warn(f"{path} could not be written: {error}")
 
     @contextmanager
     def without_notes(self) -> Iterator[None]:

@@ -7,8 +7,8 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -323,3 +323,55 @@ def check_new_file(path: Path, *, overwrite: bool = False, inputs: Iterable[str 
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists. Choose another name, or pass --overwrite to replace it.")
     sweep(path)
+
+
+class File:
+    """A file at a path: read as a whole, and written whole or not at all."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def hash(self) -> str:
+        """xxh3-128 of its bytes as 32 hex digits. Raises DataError where it cannot be opened."""
+        return file_hash(self.path)
+
+    def check_new(self, *, overwrite: bool = False, inputs: Iterable[str | Path] = ()) -> None:
+        """Raises UsageError where it exists and `overwrite` is off, is a folder, or is one of the inputs."""
+        check_new_file(self.path, overwrite=overwrite, inputs=inputs)
+
+    def full_disk(self, error: BaseException) -> Stopped | None:
+        """Returns the error to raise when an error of writing it means that the disk is full, else None."""
+        return Stopped.for_full_disk(error, self.path)
+
+    def check_readable(self) -> None:
+        """Raises DataError with the reason where it exists and cannot be opened, or has a name that is not UTF-8."""
+        check_readable(self.path)
+
+    def write(self) -> AbstractContextManager[IO[bytes]]:
+        """Opens it for writing bytes, so that readers see the old file or the complete new one."""
+        return atomic_write(self.path)
+
+    def write_json(self, value: object) -> None:
+        """Writes a value as indented UTF-8 JSON, with a final newline."""
+        write_json(self.path, value)
+
+    def write_lines(self, lines: Iterable[str], *, empty: Callable[[], str] | None = None) -> int:
+        """Writes texts with their line ends, and returns their number. empty: returns the message of the DataError
+        that is raised instead of an empty file."""
+        count = 0
+        with self.write() as file:
+            for line in lines:
+                file.write(line.encode())
+                count += 1
+            if empty and not count:
+                raise DataError(empty())
+        return count
+
+    def read_json(self) -> Any:
+        """Returns the value of a UTF-8 JSON file. Raises DataError where it is missing or damaged."""
+        return read_json(self.path)
+
+    def read_journal(self) -> list[Any]:
+        """Returns the rows of a journal, one JSON value a line; none without the file. Cuts a half-written last one."""
+        return read_journal(self.path)

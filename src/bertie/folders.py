@@ -25,6 +25,7 @@ from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import LOCK, UNDECODED, folders_above, is_leftover, shown, sync_folder
 from bertie.registry import Later, Registry
+from bertie.settings import flatten
 
 SHOWN = 5  # unknown files that an error lists
 
@@ -74,6 +75,17 @@ class Kind:
     def check(self, path: Path, *, overwrite: bool = False, new: bool = False) -> None:
         """Raises UsageError unless a folder may be written to. See `check`."""
         check(path, self, overwrite=overwrite, new=new)
+
+    def check_unchanged(self, folder: Path, before: Mapping[str, object], now: Mapping[str, object]) -> None:
+        """Raises UsageError with the differences where a folder was made with other settings or data."""
+        old, new = flatten(before), flatten(now)
+        changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+        if changed:
+            lines = "".join(f"\n  {key}: {old.get(key)} -> {new.get(key)}" for key in changed)
+            raise UsageError(
+                f"{folder} contains {self.article} {self.name} with other settings or data:{lines}\n"
+                "Choose another folder or pass --overwrite."
+            )
 
     def held(self, path: Path, *, overwrite: bool = False) -> AbstractContextManager[None]:
         """Context with a lock on a folder that is written step by step. See `held`."""

@@ -53,16 +53,6 @@ class Registry(Generic[T]):
             self.add(name, thing)
         self._extended = not group
 
-    @staticmethod
-    def later(module: str, name: str) -> "Later[T]":
-        """Returns an entry that is imported from a module when it is first used."""
-        return Later(module, name)
-
-    @staticmethod
-    def library(name: str, what: str, extra: str) -> ModuleType:
-        """Returns an optional package. See `library`."""
-        return library(name, what, extra)
-
     def add(self, name: str, thing: T | Later[T]) -> T | Later[T]:
         """Adds a row. Raises UsageError when the name exists already."""
         if name in self:

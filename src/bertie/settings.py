@@ -265,3 +265,18 @@ def scalar(text: str) -> Any:
         return _parsed(text)
     except ValueError:
         return text
+
+
+def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """{"optim": {"lr": 1e-4}} -> {"optim.lr": 1e-4}; tuples become lists, as in JSON."""
+    flat: dict[str, object] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = _as_lists(value)
+    return flat
+
+
+def _as_lists(value: object) -> object:
+    return [_as_lists(one) for one in value] if isinstance(value, list | tuple) else value

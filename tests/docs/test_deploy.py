@@ -23,7 +23,7 @@ from bertie.apps.serve.metrics import Metrics
 from bertie.cli.table import app
 from bertie.console import console
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 DEPLOY = Path(__file__).parents[2] / "deploy"
 ROOT_COMMAND: Any = typer.main.get_command(app)
 

@@ -10,7 +10,7 @@ from bertie.text.tokenizer import Tokenizer
 from serving import live
 from toys import toy_model
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 sentence_transformers = pytest.importorskip("sentence_transformers")
 torch = pytest.importorskip("torch")
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bertie import Corpus
 from bertie.apps.cloze.cloze import Count, cloze
 from bertie.data.shards import Shards, ShardWriter
 from bertie.errors import UsageError
@@ -19,11 +20,12 @@ ENGLISH = [
 KOREAN = [[f"그 배는 {n}년에 낡은 항구를 떠나서 차가운 바다를 천천히 건너갔다." for n in range(1500, 1506)]]
 
 
-def corpus(folder: Path, documents: list[list[str]]) -> Shards:
+def corpus(folder: Path, documents: list[list[str]]) -> Corpus:
     with ShardWriter(folder, "uint8") as writer:
         for document in documents:
             writer.add([sentence.encode() for sentence in document])
-        return writer.finish()
+        shards = writer.finish()
+    return Corpus(folder, shards.num_documents, shards.num_sentences, 0, {})
 
 
 @pytest.mark.parametrize("documents", [ENGLISH, KOREAN], ids=["english", "korean"])

@@ -25,6 +25,7 @@ from bertie.infer.graph_model import GraphModel, _signature
 from bertie.infer.onnx_engine import OnnxEngine, graph_of
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
+from bertie.runs.internals import ModelInternals
 from bertie.runs.models import load as load_module
 from bertie.tasks import SequenceTask
 from bertie.text.tokenizer import Tokenizer
@@ -122,7 +123,7 @@ def test_the_page_s_program_needs_no_torch(folder, exported, bertie):
 
 def test_what_does_not_answer_alike_is_not_written(folder, tmp_path, bertie, monkeypatch, traced_before):
     other = load_module(folder)
-    monkeypatch.setattr(writing, "TorchEngine", lambda model: TorchEngine(other))
+    monkeypatch.setattr(writing, "ModelInternals", lambda model: ModelInternals(other))
     other.heads["sequence"].classifier.bias.data[0] += 0.01
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(lines(200)))

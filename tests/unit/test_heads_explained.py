@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def test_relations_of_a_head_that_knows_them(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(relations, "attentions", made_up)
     examples = read(conllu(tmp_path, 300))
-    found = count_relations(None, tokenizer, examples, max_length=16)  # type: ignore[arg-type]
+    found = count_relations(SimpleNamespace(text_tokenizer=tokenizer), examples, max_length=16)  # type: ignore[arg-type]
     rows = {row["relation"]: row for row in table(found, found, least=50)}
     assert found.sentences == 300
     assert rows["to"]["words"] == 300

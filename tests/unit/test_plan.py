@@ -10,13 +10,13 @@ from bertie import families
 from bertie.apps.plan.forecast import Assumptions, cheapest, forecast
 from bertie.apps.plan.law import Law, Point, fit, law
 from bertie.apps.plan.page import better_loss
+from bertie.apps.plan.presets import tried_utilizations
 from bertie.costs import catalog, cost
 from bertie.costs.job import Job, JobPhase
 from bertie.errors import DataError, UsageError
 from bertie.models.count import decoder_parameters, forward_flops, parameters
 from bertie.runs.config import PretrainConfig
-from bertie.runs.here import utilizations
-from bertie.runs.planning import job_of
+from bertie.runs.planning import RunPlan, job_of
 from bertie.settings import load
 
 HEAD = {"bert-base": 768 * 768 + 3 * 768 + 30522, "bert-large": 1024 * 1024 + 3 * 1024 + 30522}
@@ -103,16 +103,15 @@ def test_the_largest_batch_is_the_last_that_fits() -> None:
 
 
 def test_devices_scale_and_the_cheapest_has_a_price() -> None:
-    known, job = catalog.Catalog.read(), bert("bert-base", RELEASE)
-    world = known.grid("world")
-    one, eight = (forecast(job, known.device("h100"), Assumptions(world, count)) for count in (1, 8))
+    known, plan = catalog.Catalog.read(), RunPlan(PretrainConfig(model="bert-base"), bert("bert-base", RELEASE))
+    one, eight = (forecast(plan, "h100", Assumptions("world", count, 0.4), known) for count in (1, 8))
     assert one.seconds == pytest.approx(8 * eight.seconds)
     assert one.kwh == pytest.approx(eight.kwh)
     assert one.kg == pytest.approx(one.kwh * 0.4806)
-    found = cheapest([forecast(job, device, Assumptions(world)) for device in known.devices.values()])
+    found = cheapest([forecast(plan, key, Assumptions("world", 1, 0.4), known) for key in known.devices])
     assert len(found) == 3
     assert [found[0].dollars] == sorted([each.dollars for each in found if each.dollars])[:1]
-    assert forecast(job, known.device("t4"), Assumptions(world, price=2.0)).dollars is not None
+    assert forecast(plan, "t4", Assumptions("world", 1, 0.4, price=2.0), known).dollars is not None
 
 
 def test_a_catalog_of_ones_own(tmp_path: Path) -> None:
@@ -288,8 +287,8 @@ def test_the_law_is_found_again() -> None:
 
 def test_the_speed_of_presets_is_tried_here() -> None:
     settings = load(PretrainConfig, None, ["model=bert-tiny", "max_length=128", "train.steps=10"])
-    job = job_of(settings)
-    shares = utilizations({"bert-tiny": job, "bert-base": job}, catalog.Device.here(), 0.0)
+    plan = RunPlan.of(settings)
+    shares = tried_utilizations({"bert-tiny": plan, "bert-base": plan}, 0.0)
     assert 0 < shares["bert-tiny"] <= 1
     assert shares["bert-base"] == shares["bert-tiny"], "no time was left to try it"
 

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from bertie.report.charts import Chart, Line
-from bertie.report.page import Report, StatCard
+from bertie.report.page import Report
 
 CHARTS = {
     "line": lambda name: Chart.lines(
@@ -56,7 +56,7 @@ def test_a_chart_is_svg_in_the_colours_of_the_page(kind: str):
 
 
 def test_a_report_is_one_file_of_well_nested_escaped_html(tmp_path: Path):
-    report = Report("A <title>", "& more").tiles([StatCard("accuracy", "0.61 > 0.5", "5 seeds")])
+    report = Report("A <title>", "& more").tiles([("accuracy", "0.61 > 0.5", "5 seeds")])
     report.section("Loss <1>", "First.\n\nSecond & last.").chart(CHARTS["line"]("x"), "lower < better")
     report.table(["a", "b"], [["<td>", 1234567], ["x", 0.12345]], "caption")
     report.section("Rest").pairs([("torch", "2.13"), ("tokens", 1234567)])

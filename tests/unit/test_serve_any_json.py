@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bertie.apps.serve.routes import ROUTES
 from serving import live, make_models
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 
 

@@ -13,7 +13,7 @@ from bertie.text.tokenizer import Tokenizer
 from serving import LETTERS, Process, live, make_models
 from toys import toy_model
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from bertie.apps.serve.admission import Budget
 from bertie.apps.serve.server import Server, bind, uvicorn_settings
 from serving import live, make_models, until
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 SECONDS = float(os.environ.get("BERTIE_FUZZ_SECONDS", "3600"))  # of each slow test
 WAIT_S = 0.1  # for a server that waits too
 

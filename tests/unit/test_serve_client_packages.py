@@ -20,7 +20,9 @@ from toys import toy_model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
 PYTHON = os.environ.get("BERTIE_CLIENTS_PYTHON", sys.executable)
-SECTIONS = dict(re.findall(r"^### (LangChain|LlamaIndex|Haystack)\n.*?```python\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL))
+SECTIONS = dict(
+    re.findall(r"^### (LangChain|LlamaIndex|Haystack)\n.*?```python\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL)
+)
 MODULES = {"LangChain": "langchain_openai", "LlamaIndex": "llama_index.embeddings", "Haystack": "haystack"}
 TEXTS = ["Where is the library?", "In the town hall.", "Soup is hot."]
 PRINTED = "import json\nprint(json.dumps([list(vector), [list(one) for one in vectors], [one.content for one in {}]]))"

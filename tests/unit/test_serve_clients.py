@@ -7,7 +7,7 @@ import pytest
 
 from serving import live, make_models
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 
 
 @pytest.fixture(scope="module")

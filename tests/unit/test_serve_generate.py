@@ -24,7 +24,7 @@ from bertie.training_facts import TrainingFacts
 from serving import LocalWorker, Process, live, make_models, until
 from toys import toy_writer
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 OUTPUT = written_output(GenerationConfig())
 TEXTS = ["a b c", "d", "e f g h i k l m"]
 

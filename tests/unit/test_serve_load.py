@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 from bertie.apps.serve import wire
-from bertie.apps.serve.admission import Admission, Budget, Rate, Refused
+from bertie.apps.serve.admission import Admission, Budget, Rate
 from bertie.apps.serve.batcher import Batcher, Failed, Job, joined, split
+from bertie.apps.serve.errors import Refused
 from bertie.apps.serve.remote import BatchFailed, WorkerDied
-from bertie.apps.serve.served import Call
+from bertie.apps.serve.ticket import Ticket
 from bertie.data.sequences import Sequences
 from bertie.infer.engine import Facts
 from serving import LocalWorker, live, make_models, until
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 ROWS = {"cls": "sequence", "hidden": "token", "mlm": "position"}
 
 
@@ -352,7 +353,7 @@ def test_the_loop_answers_others_between_two_texts():
     """Many requests that were admitted at once do not hold up a refusal: one text per turn of the event loop."""
 
     async def go():
-        call = Call(None, Admission(Budget("texts", 9), Budget("bytes", 9)))
+        ticket = Ticket(None, Admission(Budget("texts", 9), Budget("bytes", 9)))
         turns, seen = 0, []
 
         async def others():
@@ -362,7 +363,7 @@ def test_the_loop_answers_others_between_two_texts():
                 await asyncio.sleep(0)
 
         task = asyncio.ensure_future(others())
-        await asyncio.gather(*(call.in_thread(lambda: seen.append(turns), inline=True) for _ in range(5)))
+        await asyncio.gather(*(ticket.in_thread(lambda: seen.append(turns), inline=True) for _ in range(5)))
         task.cancel()
         return seen
 

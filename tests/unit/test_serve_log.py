@@ -11,7 +11,7 @@ import pytest
 from bertie.apps.serve import log
 from serving import until
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 
 
 def read(descriptor: int) -> list[dict]:

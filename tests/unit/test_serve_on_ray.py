@@ -14,7 +14,7 @@ import pytest
 from bertie.apps.serve.server import Options
 from serving import Load, Process, make_models, until
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 pytest.importorskip("ray")
 with warnings.catch_warnings():  # of pydantic, about Ray's own models
     warnings.simplefilter("ignore")

@@ -15,7 +15,7 @@ from bertie.apps.serve.remote import WorkerSettings
 from serving import LETTERS, live, make_model, make_models, until
 from toys import TASK_OPTIONS, toy_model
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 selenium = pytest.importorskip("selenium")
 CHROMIUM, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
 pytestmark = [

@@ -12,7 +12,7 @@ import pytest
 
 import bertie
 from bertie.apps.search.models import passage_relevance
-from bertie.apps.serve import handlers
+from bertie.apps.serve import pipelines
 from bertie.apps.serve.golden import difference
 from bertie.apps.serve.routes import ROUTES
 from bertie.errors import DataError, UsageError
@@ -26,7 +26,7 @@ from bertie.tasks.embed import EmbedTask
 from bertie.training_facts import read_training_facts, write_training_facts
 from serving import MAX_LENGTH, TASK_NAMES, Live, LocalWorker, live, make_models
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 
 
 @pytest.fixture(scope="module")
@@ -198,9 +198,9 @@ def test_masks_of_several_texts_are_filled_as_alone(server, monkeypatch):
 def test_many_fillings_are_made_in_a_thread_and_too_many_refused(server, monkeypatch):
     body = {"inputs": "[MASK] a [MASK]", "parameters": {"top_k": 20}}
     expected = server.ok("/fill_mask", body)
-    monkeypatch.setattr(handlers, "INLINE_FILLED", 0)
+    monkeypatch.setattr(pipelines, "INLINE_FILLED", 0)
     assert server.ok("/fill_mask", body) == expected
-    monkeypatch.setattr(handlers, "FILLED_BYTES", 1 << 22)
+    monkeypatch.setattr(pipelines, "FILLED_BYTES", 1 << 22)
     response = server.post("/fill_mask", body)
     assert (response.status_code, "in parts" in response.json()["error"]) == (413, True), response.text
 

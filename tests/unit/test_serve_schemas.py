@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 from bertie.apps.serve import schemas
 from serving import live, make_models
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 SCHEMAS = [kind for kind in vars(schemas).values() if isinstance(kind, type) and issubclass(kind, BaseModel)]
 SCHEMAS.remove(BaseModel)
 

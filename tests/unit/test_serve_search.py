@@ -15,7 +15,7 @@ from bertie.infer.predict import Predictor
 from bertie.runs.models import load
 from serving import Live, live, make_models, until
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 DOCUMENTS = {"one.txt": "a b c d.\n\ne f g h.", "two.txt": "i j k.\n\na b l m.", "three.md": "# c\n\nn o p a."}
 
 

@@ -16,7 +16,7 @@ from bertie.apps.serve import protocol
 from bertie.apps.serve.protocol import Turns
 from serving import live, make_models, until
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 BODY = 100_000
 HEAD = "POST /embed HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n"
 CHUNKS = HEAD.replace("Content-Length: {}", "Transfer-Encoding: chunked")

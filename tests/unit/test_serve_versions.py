@@ -22,9 +22,11 @@ from bertie.text.tokenizer import Tokenizer
 from serving import LETTERS, Process, live, make_model, make_models, until
 from toys import toy_model
 
-pytest.importorskip("fastapi")
+pytest.importorskip("starlette")
 from bertie.apps.serve.commands.serve import versions_of
-from bertie.apps.serve.remote import BatchFailed
+from bertie.apps.serve.on_ray import Answered, Asked, Replica
+from bertie.apps.serve.remote import BatchFailed, WorkerSettings
+from bertie.apps.serve.server import Options
 from bertie.apps.serve.versions import Versions, agrees
 from bertie.tasks import Prediction
 
@@ -51,7 +53,7 @@ def asked(server, name: str = "old", **headers: str) -> list[str]:
 
 
 def test_the_traffic_is_in_metrics_and_compared_with_training(folders: dict[str, Path]):
-    traffic = Traffic(Traffic.model_hash(folders["sequence"]))
+    traffic = Traffic.of_model(folders["sequence"])
     [*Predictor(load(folders["sequence"])).stream([Example((text,)) for text in TEXTS], traffic=traffic)]
     write_traffic(folders["sequence"] / Traffic.FILE, [traffic])
     with live({"a": folders["sequence"], "tags": folders["tagging"], "vectors": folders["embed"]}) as server:
@@ -85,10 +87,28 @@ def test_a_file_has_the_traffic_of_several_servers(folders: dict[str, Path], tmp
             until(lambda: server.fleet.watch.models["a"].fresh.vectors.rows)
     (traffic,) = Traffic.read(log).values()
     assert traffic.rows == 20
-    assert traffic.model == Traffic.model_hash(folders["sequence"])
+    assert traffic.model == Traffic.of_model(folders["sequence"]).model
     assert len(traffic.vectors.array) > 0
     bertie.predict(folders["sequence"], TEXTS[:5], log=log)
     assert next(iter(Traffic.read(log).values())).rows == 25
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'Replica.__del__'")  # which Python calls once more
+def test_a_replica_of_a_cluster_that_stops_adds_what_it_counted(folders: dict[str, Path], tmp_path: Path):
+    """Ray Serve awaits its constructor, its destructor, and each request."""
+    log = tmp_path / "traffic.json"
+    options = Options({"m": folders["sequence"]}, host="", log=log, worker=WorkerSettings("", threads=1))
+    headers = [(b"content-type", b"application/json")]
+
+    async def go() -> Answered:
+        replica = object.__new__(Replica)
+        await replica.__init__(options)
+        answered = await replica(Asked("POST", "/predict", b"", headers, b'{"inputs": "ab"}'))
+        await replica.__del__()
+        return answered
+
+    status, _, _ = asyncio.run(go())
+    assert (status, [one.rows for one in Traffic.read(log).values()]) == (200, [1])
 
 
 def test_a_share_of_the_requests_goes_to_the_new_version_by_their_id(folders: dict[str, Path]):

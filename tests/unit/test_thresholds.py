@@ -110,7 +110,7 @@ def test_a_threshold_is_chosen_on_rows_of_its_own_and_saved(model: Path, tmp_pat
 
 
 def test_the_server_puts_the_label_of_the_threshold_first() -> None:
-    from bertie.apps.serve.handlers import ranked
+    from bertie.apps.serve.labels import ranked
 
     scores = {"no": 0.9, "yes": 0.07, "maybe": 0.03}
     assert [one["label"] for one in ranked(Prediction("yes", 0.07, scores))] == ["yes", "no", "maybe"]

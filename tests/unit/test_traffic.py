@@ -1,5 +1,6 @@
 """The traffic of a model: counts and vectors of what it answered, in files, and drift from its training."""
 
+import csv
 import json
 from collections import Counter
 from pathlib import Path
@@ -11,7 +12,7 @@ import bertie
 from bertie.apps.drift import shift
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
-from bertie.infer.traffic import DIMENSIONS, EDGES, KEPT, Traffic, VectorSample, label_of, write_traffic
+from bertie.infer.traffic import DIMENSIONS, KEPT, Traffic, VectorSample, label_of, write_traffic
 from bertie.io.tables import Example
 from bertie.runs.models import load
 from bertie.runs.opening import ModelFolder
@@ -32,7 +33,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A classifier whose training read SHORT[:150]."""
     home = tmp_path_factory.mktemp("traffic")
     folder = make_model(toy_model(home / "start", LETTERS), home / "model", "sequence", {}, 1)
-    traffic = Traffic(Traffic.model_hash(folder))
+    traffic = Traffic.of_model(folder)
     [*Predictor(load(folder)).stream([Example((text,)) for text in SHORT[:150]], traffic=traffic)]
     write_traffic(folder / Traffic.FILE, [traffic])
     return folder
@@ -52,7 +53,7 @@ def test_counts_and_vectors_of_predictions_are_added_to_a_file(model: Path, tmp_
     assert traffic.vectors.width == 32
     assert not any(text in log.read_text() for text in SHORT[:40] + LONG[:60])
     tokens = len(SHORT[0]) - 1 + 2  # letters and [CLS], [SEP]
-    at = int(np.searchsorted(EDGES["tokens"], tokens))
+    at = int(np.searchsorted(Traffic.EDGES["tokens"], tokens))
     assert traffic.counts["tokens"][at] >= 40
 
 
@@ -233,6 +234,51 @@ def test_fine_tuning_leaves_the_traffic_of_its_dev_examples(tmp_path: Path):
     )
     (traffic,) = Traffic.read(tmp_path / "run" / "model" / Traffic.FILE).values()
     assert traffic.rows == 40
-    assert traffic.model == Traffic.model_hash(tmp_path / "run" / "model")
+    assert traffic.model == Traffic.of_model(tmp_path / "run" / "model").model
     assert not ModelFolder(tmp_path / "run" / "model").damage()
     assert bertie.drift(run.model, [text for text, _ in rows[60:100]]).rows == 40
+
+
+@pytest.mark.parametrize("way", ["abstain", "folds", "nothing held out"])
+def test_the_reference_is_what_the_model_answers_to_new_rows(
+    way: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """With the threshold and abstentions of the saved model; no answers to rows that were learned from."""
+    start = toy_model(tmp_path / "start", LETTERS)
+    rows = [(text, "yes" if text[0] in "ab" else "no") for text in SHORT]
+    ways = {
+        "abstain": {
+            "dev": rows[60:160],
+            "abstain": 0.6,
+            "optimize": "f1",
+            "positive": "yes",
+            "calibrate": "temperature",
+        },
+        "folds": {"folds": 2, "abstain": 0.6, "optimize": "f1", "positive": "yes", "calibrate": "temperature"},
+        "nothing held out": {"settings": {"held_out": 0}},
+    }
+    plain = {"baselines": False, "label_check": "none"}
+    options = {**ways[way], "settings": plain | ways[way].get("settings", {})}
+    run = bertie.finetune(start, rows[:60], epochs=2, max_length=32, output=tmp_path / "run", **options)
+    (traffic,) = Traffic.read(tmp_path / "run" / "model" / Traffic.FILE).values()
+    assert traffic.model == Traffic.of_model(tmp_path / "run" / "model").model
+    assert not ModelFolder(tmp_path / "run" / "model").damage()
+    if way == "abstain":
+        labels = Counter(label or "no answer" for label in run.model.predict([text for text, _ in rows[60:160]]).labels)
+        assert traffic.names["label"] == labels
+        assert not traffic.learned
+        return
+    assert traffic.learned
+    result = bertie.drift(run.model, [text for text, _ in rows[160:260]])
+    left = "vectors" if way == "folds" else "answers and vectors"
+    assert f"learned from all rows of its training, so {left} are not compared" in capsys.readouterr().err
+    names = {one.quantity for one in result.differences}
+    assert "vectors" not in names
+    if way == "folds":
+        table = csv.DictReader(run.out_of_fold.open(encoding="utf-8-sig"))
+        assert traffic.rows == 60
+        assert traffic.names["label"].total() == 60
+        sure = [float(row["probability"]) >= 0.6 for row in table]
+        assert traffic.names["label"]["no answer"] == 60 - sum(sure)
+    else:
+        assert not names & {"label", "confidence"}

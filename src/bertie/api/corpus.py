@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from html import escape
 from os import PathLike
 from pathlib import Path
@@ -75,6 +76,11 @@ class Corpus:
         shards = Shards.open(Path(folder))
         facts = card.load(Path(folder))
         return cls(Path(folder), shards.num_documents, shards.num_sentences, facts["words"], facts)
+
+    @cached_property
+    def shards(self) -> Shards:
+        """The sentences by their numbers, and where documents begin."""
+        return Shards.open(self.folder)
 
     @staticmethod
     def plan(

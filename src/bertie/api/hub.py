@@ -12,6 +12,7 @@ from bertie.hub.remote import Downloaded, Remote
 from bertie.models.variant import read_public
 from bertie.runs.models import model_folder
 from bertie.runs.verify import verify_folder
+from bertie.tasks.dataset import Dataset
 from bertie.tasks.datasets import DATASETS, check
 
 
@@ -142,6 +143,11 @@ class PublishedSet:
     licence: str
     source: str
     splits: dict[str, PublishedSplit]
+
+    @property
+    def files(self) -> Dataset:
+        """Its files: their format, columns and labels."""
+        return DATASETS[self.name]
 
     def check(self, data_dir: str | Path) -> Iterator["CheckedFile"]:
         """Yields a comparison of each downloaded file with the published number of examples.

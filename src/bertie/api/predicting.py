@@ -183,7 +183,7 @@ def traffic_log(
     if folder is None:
         raise UsageError("`log` needs a model with a folder. Save it, and open the folder: bertie.load(model.save(F)).")
     Traffic.check_file(path := Path(log))  # now, before anything is computed
-    yield (traffic := Traffic(Traffic.model_hash(folder)))
+    yield (traffic := Traffic.of_model(folder))
     Traffic.add_to(path, [traffic])
 
 

@@ -4,9 +4,10 @@ The options are those of the method and of the command of that name; `device`, `
 `load`, for a model that is not open yet.
 """
 
-from collections.abc import Iterable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from bertie.api.embedding import readable_texts
 from bertie.api.model import THEIRS, Model, load, usable
@@ -24,6 +25,7 @@ from bertie.api.options import (
 )
 from bertie.api.results import Predictions, Ranked, Written
 from bertie.api.signatures import function_of
+from bertie.errors import arguments
 from bertie.infer.embed import Vector
 from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors
@@ -36,8 +38,8 @@ if TYPE_CHECKING:
     from bertie.models.model import TorchModel
 
 __all__ = [
-    "THEIRS",
     "AnyModel",
+    "checked",
     "embed",
     "evaluate",
     "fill_mask",
@@ -51,6 +53,8 @@ __all__ = [
     "write",
 ]
 
+P = ParamSpec("P")
+T = TypeVar("T")
 AnyModel = Model | str | PathLike[str]
 """An open model, or the name or the folder of one, or a run."""
 
@@ -188,3 +192,9 @@ def next_sentence(
     """Predicts whether one text follows another."""
     values = dict(options)
     return _opened(model, values).next_sentence(first, second, max_length=max_length, **values)
+
+
+def checked(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: as `arguments`, which also knows what other libraries call an argument."""
+    known = inspect.signature(function).parameters
+    return arguments(**{theirs: ours for theirs, ours in THEIRS.items() if ours in known})(function)

@@ -14,11 +14,9 @@ import typer
 import typer.core
 from typer.models import OptionInfo
 
-from bertie.checksums import content_hashes
 from bertie.cli.parsing import Command
 from bertie.console import console
 from bertie.errors import BertieError
-from bertie.files import seal
 
 
 def _quiet(value: bool) -> None:
@@ -59,6 +57,7 @@ class Commands(typer.Typer):
         def decorate(command: Callable[..., object]) -> Callable[..., Any]:
             @wraps(command)
             def run(**values: Any) -> Any:
+                console.call = (command.__name__, values)
                 try:
                     return command(**{name: value for name, value in values.items() if name not in SHARED})
                 except BertieError as error:
@@ -125,19 +124,3 @@ Overrides = Annotated[list[str] | None, typer.Argument(help="Other settings of t
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file of settings, or the name of a recipe.")
 ]
-
-
-STDIN = Path("-")
-OF_THE_CALL = {"out", "output", "overwrite", "quiet", "verbose", "json", "json_"}  # change nothing of what is written
-
-
-def call_hash(ctx: typer.Context) -> str:
-    """Hash of a command, its settings and what its input files hold, for folders.made_once; "" for standard input."""
-    inputs: dict[str, Any] = {}
-    for name, value in ctx.params.items():
-        paths = value if isinstance(value, list) else [value]
-        if STDIN in paths:
-            return ""
-        if name not in OF_THE_CALL:
-            inputs[name] = [content_hashes(path) if isinstance(path, Path) else path for path in paths]
-    return seal({"command": ctx.command.name, **inputs})

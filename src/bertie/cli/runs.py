@@ -1,4 +1,4 @@
-"""`bertie verify`, `bertie report`, `bertie compare` and `bertie export-checkpoint`: the contents of a run folder."""
+"""`bertie compare`: runs beside each other."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,64 +12,6 @@ from bertie.console import console
 
 if TYPE_CHECKING:
     from bertie.api.folders import Comparison
-
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
-Written = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="Folder of a run, corpus, tokenizer or model, or the name of a model.")
-]
-
-
-def verify(folder: Written) -> None:
-    """Check the integrity of a folder that Bertie wrote.
-
-    Of a run, checks the config, the lines of the metrics, every byte of the checkpoints, and the model. Also checks
-    that corpus and tokenizer are those of the run, and every file of the folders that it read. The exit code is 3 when
-    something is wrong.
-
-    \b
-    Examples:
-      bertie verify runs/tiny
-      bertie verify corpora/mine --json
-    """
-    checked = bertie.verify(folder)
-    console.emit(checked.to_dict()) if console.verbosity.json else console.show(checked.text())
-    checked.raise_if_damaged()
-
-
-def report(run: Run) -> None:
-    """Write the HTML report of a run: RUN/report.html.
-
-    The run may be pre-training or fine-tuning, and may be in progress.
-
-    \b
-    Examples:
-      bertie report runs/tiny
-      bertie report runs/sst2
-    """
-    drawn = str(bertie.write_report(run))
-    console.emit({"report": drawn}) if console.verbosity.json else console.show(drawn)
-
-
-def export_checkpoint(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or one of its checkpoint folders.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Model folder to write.")],
-    overwrite: Overwrite = False,
-) -> None:
-    """Write a model folder from a checkpoint of a run.
-
-    For a run folder, the newest intact checkpoint is used. The run itself does not change and can be resumed. Commands
-    that take a model accept RUN and RUN/checkpoint-N directly. Export a checkpoint to keep it or to open it elsewhere.
-
-    \b
-    Examples:
-      bertie export-checkpoint runs/tiny -o models/so-far
-      bertie export-checkpoint runs/tiny/checkpoint-4000 -o models/tiny-4000
-    """
-    step = bertie.export_checkpoint(run, output, overwrite=overwrite)
-    if console.verbosity.json:
-        console.emit({"model": str(output), "step": step})
-    else:
-        console.show(f"{output}: the model of {run} at {step}")
 
 
 def compare(

@@ -1,11 +1,10 @@
-"""What the commands of applications share: options by name, and the card of the model that a command describes."""
+"""What the commands of applications share: options by name."""
 
-from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import get_args
 
+import typer
+
 from bertie.cli import app, tables
-from bertie.report import card
 
 OPTIONS: dict[str, object] = {
     "card": tables.Card,
@@ -26,27 +25,12 @@ OPTIONS: dict[str, object] = {
 }
 
 
-def option(name: str) -> object:
-    """Returns the option, or the argument, of this name that many commands have: the metadata of its annotation."""
-    return get_args(OPTIONS[name])[1]
+def option(name: str, *endings: str, help: str = "") -> object:
+    """Returns the option, or the argument, of this name that many commands have: the metadata of its annotation.
 
-
-class ModelCard:
-    """The card of a model folder, README.md, into which a command writes what it found out."""
-
-    def __init__(self, model: Path) -> None:
-        self.model = model
-
-    def check(self, changes: bool = True) -> None:
-        """Raises UsageError where the command changes the card and cannot: others use the model, or it is
-        read-only."""
-        tables.check_card(changes, self.model)
-
-    def put(self, title: str, *parts: str) -> None:
-        """Writes a section, instead of an earlier one with the same title."""
-        card.put(self.model, title, *parts)
-
-    @staticmethod
-    def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-        """Returns a Markdown table."""
-        return card.table(columns, rows)
+    endings: extensions of the file that it names; the option is then an output of the command's own.
+    """
+    if not endings:
+        return get_args(OPTIONS[name])[1]
+    names = ("--output", "-o") if name == "output" else (f"--{name}",)
+    return typer.Option(*names, help=help, callback=tables.ending(*endings))

@@ -1,22 +1,16 @@
 """Options for tables of examples, shared by finetune, evaluate and predict."""
 
-import json
-import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import bertie
-from bertie.console import console
-from bertie.errors import DataError, UsageError
-from bertie.files import atomic_write
-from bertie.hub.names import shared
+from bertie.errors import UsageError
 
 if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
-    from bertie.io.table_format import TableFormat
     from bertie.training_facts import TooLong as TooLongPolicy
 
 
@@ -128,17 +122,6 @@ ModelFolder = Annotated[Path, typer.Argument(help="Name or folder of a model, ru
 Card = Annotated[bool, typer.Option("--card", help="Write the main figures into the model's card, README.md.")]
 
 
-def check_card(card: bool, model: Path) -> None:
-    """Raises UsageError for the card of a model in a read-only folder, or that was found by its name: others use it."""
-    if card and shared(model):
-        raise UsageError(
-            f"The card of {model.name} is not changed, since the model is found by its name and others use it too. "
-            f"Copy the model first: bertie convert {model.name} -o FOLDER."
-        )
-    if card and not os.access(model, os.W_OK):
-        raise UsageError(f"The card cannot be written: {model} is read-only. Omit --card, or copy the model first.")
-
-
 PageFile = Annotated[
     Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.", callback=ending(".html"))
 ]
@@ -177,31 +160,6 @@ def costs(text: str) -> dict[str, dict[str, str]]:
     return matrix
 
 
-def unlabelled(
-    file: Path | str,
-    text: Iterable[str] | None,
-    columns: str = "",
-    encoding: str = "utf-8",
-    kind: str = "",
-    *,
-    keep: bool = False,
-) -> "TableFormat":
-    """Returns the format of a file of unlabeled texts. keep: whether to read its other columns too.
-
-    Raises UsageError for a column of a file that has one text per line.
-    """
-    from bertie.io.rows import table_kind
-    from bertie.io.table_format import TableFormat
-
-    named, kind = tuple(text or ()), kind or table_kind(file)
-    if kind == "lines" and len(named) == 1 and not columns:
-        raise UsageError(
-            f"{'Standard input' if str(file) == '-' else file} is read as one text per line, without columns. "
-            f"Omit --text {named[0]}, or pass a table: csv, tsv, jsonl ..."
-        )
-    return TableFormat.of(named, "", names(columns), encoding, kind, labelled=False, keep=keep)
-
-
 def predictor(
     model: Path,
     max_length: int | None,
@@ -217,33 +175,3 @@ def predictor(
 def embedder(model: Path, precision: str, device: str, engine: str = "auto") -> "Predictor":
     """Returns a `Predictor` of vectors. Pooling is that of training, or the mean of the tokens."""
     return bertie.load(model, device, precision, engine).embedder()
-
-
-def json_line(row: object) -> str:
-    """Returns a row as one line of JSON."""
-    return json.dumps(row, ensure_ascii=False) + "\n"
-
-
-def write_rows(
-    path: Path,
-    rows: Iterable[object],
-    description: str,
-    *,
-    total: int | None = None,
-    empty: Callable[[], str] | None = None,
-    form: Callable[[Any], str] = json_line,
-) -> int:
-    """Writes rows with a progress bar, and returns their number.
-
-    total: the number of rows, where it is known. empty: returns the message of the DataError that is raised instead of
-    an empty file. form: gives a row's text in the file, with its line ends.
-    """
-    written = 0
-    with atomic_write(path) as file, console.progress(description, total, unit="rows") as advance:
-        for row in rows:
-            file.write(form(row).encode())
-            written += 1
-            advance()
-        if empty and not written:
-            raise DataError(empty())
-    return written

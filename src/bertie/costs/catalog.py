@@ -17,6 +17,7 @@ from bertie.errors import DataError, UsageError, nearest
 from bertie.nn import machine
 from bertie.settings import read_yaml
 
+HERE = "this"  # key of the processor of this machine
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -124,10 +125,12 @@ class Catalog:
         priced = {key: replace(each, price=known.prices.get(key, each.price)) for key, each in known.devices.items()}
         return replace(known, devices=priced)
 
-    def device(self, key: str, *others: str) -> Device:
-        """Returns a device. Raises UsageError for an unknown key, with the choices. others: further ones."""
+    def device(self, key: str) -> Device:
+        """Returns a device; "this": the processor of this machine. Raises UsageError for an unknown key."""
+        if key == HERE:
+            return _here()
         if key not in self.devices:
-            raise UsageError(f"Unknown device {key!r}. {nearest(key, [*self.devices, *others])}")
+            raise UsageError(f"Unknown device {key!r}. {nearest(key, [*self.devices, HERE])}")
         return self.devices[key]
 
     def grid(self, key: str) -> Grid:
@@ -142,6 +145,11 @@ def named(gpu: str) -> Device | None:
     plain = gpu.lower().replace(" ", "")
     found = [key for key in _ours().devices if key in plain]
     return _ours().devices[max(found, key=len)] if found else None
+
+
+@cache
+def _here() -> Device:
+    return Device.here()
 
 
 @cache

@@ -20,6 +20,7 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
+from bertie.data.order import permutation
 from bertie.errors import DataError, Stopped
 from bertie.files import read_json, seal, sync_folder, write_json
 from bertie.folders import check_folder_kind
@@ -114,6 +115,13 @@ class Shards:
         for bounds, first in zip(self._sentences, self._sentence_starts, strict=False):
             np.subtract(bounds[1:], bounds[:-1], out=lengths[first : first + len(bounds) - 1], casting="same_kind")
         return lengths
+
+    def shuffled(self, seed: int, block: int = 1 << 16) -> Iterator[int]:
+        """Yields the numbers of all sentences in random order."""
+        count = self.num_sentences
+        order = permutation(max(1, count), seed)
+        for start in range(0, count, block):
+            yield from order[np.arange(start, min(count, start + block))].tolist()
 
     def document_bounds(self) -> Int64:
         """The first sentence of every document, and the end, (num_documents + 1,)."""

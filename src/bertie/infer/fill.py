@@ -74,11 +74,6 @@ class Masked:
         """Yields the texts in order, in groups that are read at once."""
         return groups(texts)
 
-    @staticmethod
-    def filled(tokenizer: Tokenizer, encoding: Encoding, texts: Sequence[str], max_length: int) -> Encoding:
-        """Returns what `fill` reads of texts, or the encoding itself where that would be too long."""
-        return as_filled(tokenizer, encoding, texts, max_length)
-
     def proposals(self, logits_NV: Array, tokenizer: Tokenizer, *, top: int) -> list[list[MaskPrediction]]:
         """The most probable tokens for each mask, best first."""
         probability_NV = softmax(logits_NV)
@@ -122,12 +117,6 @@ def joined(tokenizer: Tokenizer, encoding: Encoding, texts: Sequence[str]) -> En
         sequence_ids=[row.sequence for row in found],
         overflow=encoding.overflow,
     )
-
-
-def as_filled(tokenizer: Tokenizer, encoding: Encoding, texts: Sequence[str], max_length: int) -> Encoding:
-    """Returns what `fill` reads of texts, or the encoding itself where that would be too long."""
-    found = joined(tokenizer, encoding, texts)
-    return found if len(found) <= max_length else encoding
 
 
 class _Token(NamedTuple):

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from bertie.text.tokenizer import Tokenizer
 
 KEY = "bertie"
-FOLDER, MODEL, QUANTIZED = "onnx", "model.onnx", "model_quantized.onnx"
-"""Paths in a model folder, as in Transformers.js."""
+FOLDER, MODEL = "onnx", "model.onnx"  # as in Transformers.js
 NUMBERS = 1 << 26  # of one array of logits over a vocabulary: 256 MB
 MISSING = "ONNX Runtime is not installed. Install it: pip install 'bertie[onnx]'"
 
@@ -192,10 +191,3 @@ def _pooled(hidden_BSH: Array, mask_BS: NDArray[np.bool_], pooling: str, *, last
         whole_B = np.sqrt(weight_BS.sum(1)) if pooling == "mean_sqrt_len" else weight_BS.sum(1)
         found = (hidden_BSH * weight_BS[..., None]).sum(1) / whole_B[:, None]
     return found.astype(np.float32)
-
-
-class OnnxFolder:
-    """The graphs in the folder of an exported model: that of float32, and that of int8."""
-
-    def __init__(self, folder: Path) -> None:
-        self.graph, self.quantized = (folder / FOLDER / name for name in (MODEL, QUANTIZED))

@@ -14,18 +14,22 @@ import numpy as np
 from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.engine import Array, check_max_length
+from bertie.infer.fill import joined
 from bertie.infer.texts import Row, Text
+from bertie.infer.written import WrittenWords
 from bertie.io.lines import BadRecord
 from bertie.io.markup import without_markup
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.models.facts import Facts
+from bertie.models.generation import GenerationConfig
 from bertie.tasks import Prediction, Task, name_of, task_of
 from bertie.tasks.answerer import Answerer
-from bertie.tasks.capabilities import Parts, ReadsColumns
+from bertie.tasks.capabilities import Generates, Parts, ReadsColumns
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.source import encode_ids, ids_of
 from bertie.tasks.tabular import TabularTask
+from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong, no_vectors
 
@@ -77,6 +81,13 @@ def unknown_tokens(encoded: Sequences, tokenizer: Tokenizer) -> tuple[Int, Int]:
     return encoded.count([unk]), encoded.tokens - encoded.count(tokenizer.special_ids - {unk})
 
 
+def head_task(task: Task | None, head: str) -> Task:
+    """Returns the task of one head of several. Raises UsageError for an unknown one."""
+    if not isinstance(task, Parts):
+        raise UsageError(f"This model has no head {head!r}: it was trained for one task. Omit head.")
+    return task.part(head)
+
+
 @dataclass(frozen=True)
 class TextPipeline:
     """The task of a model, its tokenizer, and how it reads texts.
@@ -115,10 +126,8 @@ class TextPipeline:
             )
         check_max_length(max_length, facts.max_length)
         task, trained = task_of(facts), facts.training_facts
-        if head and not isinstance(task, Parts):
-            raise UsageError(f"This model has no head {head!r}: it was trained for one task. Omit head.")
-        if isinstance(task, Parts) and head:
-            task = task.part(head)
+        if head:
+            task = head_task(task, head)
         policy = too_long or trained.too_long or (task.too_long if task else "truncate")
         if policy not in get_args(TooLong):
             raise UsageError(f"Unknown value {policy!r} of too_long. {nearest(policy, get_args(TooLong))}")
@@ -148,6 +157,44 @@ class TextPipeline:
         """The name of the task, as the user gives it: "sequence", "tagging" ..."""
         return name_of(self.task)
 
+    def for_head(self, head: str) -> "TextPipeline":
+        """Returns the pipeline of one head of several. Raises UsageError for an unknown one."""
+        task = head_task(self.task, head)
+        return replace(self, task_or_none=task, texts=task.texts_of_inputs(self.texts))
+
+    @property
+    def embedder(self) -> EmbedTask:
+        """The task of vectors: as trained, or the mean of the tokens."""
+        return EmbedTask.as_trained(self.task_or_none)
+
+    def embedding(
+        self, *, prompt: str | None = None, dimensions: int | None = None, unit_length: bool = True
+    ) -> "TextPipeline":
+        """Returns the pipeline of vectors. None: the prompt or the number of dimensions of the training."""
+        own = self.embedder
+        task = replace(
+            own,
+            prompt=own.prompt if prompt is None else prompt,
+            normalize=False,
+            truncate_dim=dimensions or own.truncate_dim,
+            unit_length=unit_length,
+        )
+        return replace(self, task_or_none=task)
+
+    @property
+    def writing(self) -> GenerationConfig:
+        """The settings of generation. Raises UsageError for a model that generates no text."""
+        if not isinstance(self.task_or_none, Generates):
+            raise UsageError(
+                "This model generates no text. `bertie write` needs a model with a next-token head, such as GPT-2 or "
+                "T5."
+            )
+        return self.task_or_none.writing
+
+    def written_words(self) -> WrittenWords:
+        """Returns what makes words of tokens that are generated one after another."""
+        return WrittenWords(self.tokenizer)
+
     @property
     def plain(self) -> bool:
         """Whether the task classifies or embeds texts, so that either end of a long text may be cut."""
@@ -156,6 +203,11 @@ class TextPipeline:
     def ids(self, examples: Sequence[Example]) -> Iterator[list[list[int]]]:
         """Returns the token ids of each example's one or two texts, without special tokens."""
         return ids_of(self.without_markup(examples), self.tokenizer)
+
+    def encode_ends(self, examples: Sequence[Example]) -> Sequences:
+        """Returns the token ids of examples, of which long texts keep their end."""
+        self._check_vectors(examples)
+        return self.task.with_cells(self.encode_ids(self.ids(examples), keep="end"), examples)
 
     def encode_ids(
         self, segments: Iterable[Sequence[Sequence[int]]], *, keep: Literal["start", "end"] = "start"
@@ -235,11 +287,14 @@ class TextPipeline:
 
     def encode(self, examples: Sequence[Example]) -> Sequences:
         """Returns the token ids of examples. Raises UsageError for texts without the feature vectors of training."""
+        self._check_vectors(examples)
+        plain = self.without_markup(examples)
+        return self.task.encode(plain, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
+
+    def _check_vectors(self, examples: Sequence[Example]) -> None:
         features = self.facts.training_facts.features
         if features is not None and any(example.vectors is None for example in examples):
             raise UsageError(no_vectors(features, "a text alone is not its input"))
-        plain = self.without_markup(examples)
-        return self.task.encode(plain, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
 
     def without_markup(self, examples: Sequence[Example]) -> Sequence[Example]:
         """Returns examples without the markup that was removed from those of training."""
@@ -255,6 +310,11 @@ class TextPipeline:
         """Returns what `decode` reads of the engine's arrays. -> (W, L), or (T, L) for a task of tokens"""
         parts = [arrays[name] for name in self.task.outputs]
         return self.task.with_columns(np.concatenate(parts, -1) if len(parts) > 1 else parts[0], encoded)
+
+    def as_filled(self, texts: Sequence[str], encoding: Encoding, max_length: int) -> Encoding:
+        """Returns what a masked language model reads of texts, where it is no longer than the maximum. See `joined`."""
+        joint = joined(self.tokenizer, encoding, texts)
+        return joint if len(joint) <= max_length else encoding
 
     def decode(self, rows: Sequence[Row], encoded: Sequences, logits: Array | None) -> list[Prediction | BadRecord]:
         """Returns the answer to each row, or the reason why it has none.

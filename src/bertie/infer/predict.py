@@ -15,18 +15,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, arguments
+from bertie.errors import DataError, UsageError, arguments
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.infer.pipeline import TextCount, TextPipeline
+from bertie.infer.pseudo import MaskedToken, log_probabilities
 from bertie.infer.texts import Row, Text, check_text, check_top, each_row, each_text, tell_unread, with_arrays
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example, SkipReport
-from bertie.metrics.base import Scores
+from bertie.metrics.base import Scores, called
 from bertie.tasks import Prediction, Task
+from bertie.tasks.capabilities import Embeds
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
     from bertie.models.model import TorchModel
 
 LABELLED = TableFormat()
+MaskedRow = tuple[NDArray[np.int64], NDArray[np.int64], int, tuple[int, ...]]
+"""Token ids, their segments, the position to mask and predict, and other positions that are masked."""
 
 
 class Predictor:
@@ -85,6 +92,13 @@ class Predictor:
         return self.pipeline.task
 
     @property
+    def embedding(self) -> Embeds:
+        """The task, if its answers are vectors. Raises UsageError for another one."""
+        if not isinstance(self.task, Embeds):
+            raise UsageError("This model gives no vectors: open it as one: bertie.embed does.")
+        return self.task
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the model."""
         return self.pipeline.tokenizer
@@ -93,6 +107,11 @@ class Predictor:
     def labels(self) -> tuple[str, ...]:
         """The names of the labels."""
         return self.task.labels
+
+    @property
+    def metric(self) -> str:
+        """The main metric, and of a binary one the label: "f1 of 'spam'"."""
+        return called(self.task.metrics[0], {"positive": getattr(self.task.scores(), "positives", {})})
 
     @property
     def max_length(self) -> int:
@@ -249,6 +268,14 @@ class Predictor:
         report["too_long"] = {"policy": long.policy, "max_length": long.max_length, "texts": long.long}
         report["notes"] = [*skipped.notes, *long.notes]
         return report
+
+    def run(self, ids: Sequences, outputs: Sequence[str]) -> dict[str, Array]:
+        """Returns arrays of the model for any number of sequences. See `run_batches`."""
+        return run_batches(self.engine, ids, outputs)
+
+    def masked_log_probabilities(self, rows: Iterable[MaskedRow]) -> Iterator[NDArray[np.float64]]:
+        """Yields log p of the masked tokens in nats, batch after batch. See `log_probabilities`."""
+        return log_probabilities(self.engine, (MaskedToken(*row) for row in rows), self.tokenizer.mask_id)
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[MaskPrediction]]:
         """Returns the most probable tokens for each mask in `text`, best first (fill.py)."""

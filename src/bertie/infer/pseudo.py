@@ -104,11 +104,6 @@ class MaskedToken(NamedTuple):
     position: int
     also: tuple[int, ...] = ()
 
-    @staticmethod
-    def log_probabilities(engine: Engine, rows: "Iterable[MaskedToken]", mask_id: int) -> Iterator[Float]:
-        """Yields the log-probabilities of the vocabulary for the masked tokens of rows."""
-        return log_probabilities(engine, rows, mask_id)
-
 
 def log_probabilities(engine: Engine, rows: Iterable[MaskedToken], mask_id: int) -> Iterator[Float]:
     """Yields log p of the masked tokens in nats, one array for each batch, in the order of the rows.

@@ -12,7 +12,7 @@ import base64
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
@@ -36,23 +36,15 @@ from bertie.models.beside import ADAPTER
 from bertie.tasks import Prediction
 from bertie.tasks.tagging import TagPrediction
 from bertie.text.report import main_script
-from bertie.training_facts import TRAFFIC
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
 
-VECTOR = "mean"  # the output that a vector of the sample is made of: the mean of the last hidden states
 KEPT, DIMENSIONS, SEED = 512, 32, 0  # of the sample; Johnson-Lindenstrauss: distances change by about a fifth
 MOST_NAMES, OTHERS, NO_ANSWER = 200, "others", "no answer"
 TENTHS = np.arange(0.05, 1.0, 0.05).round(2).tolist()
 STEPS = [2 ** (number / 4) for number in range(-40, 41)]  # of values: from a thousandth to a thousand, 19% apart
-EDGES: Mapping[str, Sequence[float]] = {
-    "confidence": (*TENTHS, 0.97, 0.98, 0.99, 0.995, 0.999),
-    "tokens": tuple(sorted({round(2 ** (number / 2)) for number in range(2, 29)})),
-    "unknown_tokens": (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
-    "value": (*(-step for step in reversed(STEPS)), 0.0, *STEPS),
-}
-"""Quantity -> the upper ends of its bins, but of the last. The others, label and script, have names as values."""
+OF_TEXTS = ("tokens", "unknown_tokens", "script")  # quantities that do not depend on the weights
 Int = NDArray[np.int64]
 Vectors = Callable[[Int], Array]
 """The pooled hidden states (n, H) of n examples, by their numbers."""
@@ -74,6 +66,7 @@ class TrafficJson(BaseModel):
     counts: dict[str, list[NonNegativeInt]]
     names: dict[str, dict[str, NonNegativeInt]]
     vectors: SampleJson | None = None
+    learned: bool = False
 
 
 class FileJson(BaseModel):
@@ -151,6 +144,7 @@ class Traffic:
     """The rows that a model answered, as counts. model: the hash of its weights and its config.
 
     counts: rows by bin of EDGES. names: rows by name. An example has one value of each quantity that its task has.
+    learned: whether the vectors are of rows that the model learned from, which lie apart from those of new rows.
     """
 
     model: str
@@ -158,19 +152,33 @@ class Traffic:
     counts: dict[str, Int] = field(default_factory=dict)
     names: dict[str, Counter[str]] = field(default_factory=dict)
     vectors: VectorSample = field(default_factory=VectorSample)
+    learned: bool = False
 
-    FILE: ClassVar = TRAFFIC
-    EDGES: ClassVar = EDGES
-    VECTOR: ClassVar = VECTOR
+    FILE: ClassVar = "traffic.json"
+    """In a model folder: the dev examples of the training."""
+    OF_ADAPTER: ClassVar = "traffic_model.txt"
+    """In the temporary folder of an adapter and its base: the hash of the adapter."""
+    EDGES: ClassVar[Mapping[str, Sequence[float]]] = {
+        "confidence": (*TENTHS, 0.97, 0.98, 0.99, 0.995, 0.999),
+        "tokens": tuple(sorted({round(2 ** (number / 2)) for number in range(2, 29)})),
+        "unknown_tokens": (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+        "value": (*(-step for step in reversed(STEPS)), 0.0, *STEPS),
+    }
+    """Quantity -> the upper ends of its bins, but of the last. The others, label and script, have names as values."""
+    VECTOR: ClassVar = "mean"
+    """The output that a vector of the sample is made of: the mean of the last hidden states."""
 
-    @staticmethod
-    def model_hash(path: Path) -> str:
-        """Returns a hash of the weights and the config of a model folder, of an adapter, or of a graph."""
+    @classmethod
+    def of_model(cls, path: Path) -> Self:
+        """Returns empty traffic of a model folder, of an adapter, or of a graph, with the hash of its weights and
+        config."""
+        if (of_adapter := path / cls.OF_ADAPTER).is_file():
+            return cls(of_adapter.read_text(encoding="utf-8"))
         weights = sorted(path.glob("*.safetensors"))
         graph = path if path.is_file() else path / "onnx" / "model.onnx"
         config = path / ("config.json" if (path / "config.json").is_file() else ADAPTER)
         files = [config, *weights] if weights or not graph.is_file() else [graph]
-        return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, files)).encode())
+        return cls(xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, files)).encode()))
 
     def count(
         self,
@@ -197,11 +205,21 @@ class Traffic:
         self._bin("confidence", sure)
         self._bin("value", [answer.label for answer in chosen if isinstance(answer.label, float)])
 
+    def without_answers(self) -> "Traffic":
+        """Returns the traffic of rows that the model learned from: of their answers it is surer than of others."""
+        counts = {name: bins for name, bins in self.counts.items() if name in OF_TEXTS}
+        names = {name: rows for name, rows in self.names.items() if name in OF_TEXTS}
+        return replace(self, counts=counts, names=names, learned=True)
+
     def sample(self, count: int, vectors: Vectors) -> None:
         """Draws some of the next rows of the stream into the sample. vectors: computes theirs, if there are any."""
         rows, places = self.vectors.draw(count)
         if len(rows):
             self.vectors.put(places, vectors(rows))
+
+    def pooled(self, encoded: Sequences, engine: "Engine") -> Array:
+        """Returns what the vectors of the sample are made of, for all examples. (E, H)"""
+        return run_batches(engine, encoded.take(encoded.windows[:-1]), (self.VECTOR,))[self.VECTOR]
 
     def count_all(
         self,
@@ -213,15 +231,16 @@ class Traffic:
     ) -> None:
         """Counts rows, and computes the vectors of those that enter the sample, where the engine returns any."""
         self.count(pipeline, rows, encoded, answers)
-        if VECTOR in engine.facts.outputs and encoded.examples:
+        if self.VECTOR in engine.facts.outputs and encoded.examples:
             first = encoded.windows[:-1]
             self.sample(
-                encoded.examples, lambda numbers: run_batches(engine, encoded.take(first[numbers]), (VECTOR,))[VECTOR]
+                encoded.examples,
+                lambda numbers: run_batches(engine, encoded.take(first[numbers]), (self.VECTOR,))[self.VECTOR],
             )
 
     def _bin(self, name: str, values: ArrayLike) -> None:
         if np.size(values):
-            edges = EDGES[name]
+            edges = self.EDGES[name]
             bins = np.bincount(np.searchsorted(edges, values), minlength=len(edges) + 1)
             self.counts[name] = self.counts.get(name, 0) + bins
 
@@ -230,7 +249,8 @@ class Traffic:
 
     def __add__(self, other: "Traffic") -> "Traffic":
         """Returns the traffic of both."""
-        both = Traffic(self.model, self.rows + other.rows, dict(self.counts), {}, self.vectors + other.vectors)
+        learned = self.learned or other.learned
+        both = Traffic(self.model, self.rows + other.rows, dict(self.counts), {}, self.vectors + other.vectors, learned)
         for name, counts in other.counts.items():
             both.counts[name] = both.counts.get(name, 0) + counts
         for name in {**self.names, **other.names}:
@@ -243,17 +263,19 @@ class Traffic:
         counts = {name: counts.tolist() for name, counts in self.counts.items()}
         names = {name: dict(counts) for name, counts in self.names.items()}
         vectors = self.vectors.as_json() if self.vectors.rows else None
-        return TrafficJson(model=self.model, rows=self.rows, counts=counts, names=names, vectors=vectors)
+        return TrafficJson(
+            model=self.model, rows=self.rows, counts=counts, names=names, vectors=vectors, learned=self.learned
+        )
 
     @classmethod
     def of_json(cls, value: TrafficJson) -> Self:
         """Returns the traffic of `as_json`. Raises KeyError or ValueError for other bins."""
         counts = {name: np.array(bins, np.int64) for name, bins in value.counts.items()}
-        if any(array.shape != (len(EDGES[name]) + 1,) for name, array in counts.items()):
+        if any(array.shape != (len(cls.EDGES[name]) + 1,) for name, array in counts.items()):
             raise ValueError("counts have other bins")
         names = {name: Counter(counts) for name, counts in value.names.items()}
         vectors = VectorSample() if value.vectors is None else VectorSample.of_json(value.vectors)
-        return cls(value.model, value.rows, counts, names, vectors)
+        return cls(value.model, value.rows, counts, names, vectors, value.learned)
 
     # Files ----------------------------------------------------------------------------------------------------------
 

@@ -12,23 +12,27 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import IO, NamedTuple, Self, TypeVar
+from typing import IO, Any, NamedTuple, Self, TypeVar
 
 from bertie.errors import DataError, Stopped, UsageError, nearest
 from bertie.files import atomic_write, files_in, some_of
 from bertie.io import documents, isolated, pages, rows
 from bertie.io.blocks import LINE, READ, UNIT, Item, ReadOptions, Source, block_spans, file_size
-from bertie.io.fields import Fields
+from bertie.io.fields import Fields, source_of
 from bertie.io.lines import BadRecord, check_encoding, nonempty_lines
+from bertie.io.questions import questions
 from bertie.io.streams import COMPRESSIONS, FAILURES, cause, endings_of, format_by_name, open_bytes, suffix_of
-from bertie.io.table_format import RECOGNISED, TableFormat
+from bertie.io.table_format import RECOGNISED, Columns, TableFormat
+from bertie.io.tables import Example, stream_examples
+from bertie.io.tagged import AnnotatedFile
 from bertie.registry import Later, Registry
+from bertie.settings import read_yaml
 
 T = TypeVar("T")
 
@@ -84,6 +88,17 @@ class SourceFiles(NamedTuple):
                 names.update(dict.fromkeys(matches))
                 unreadable += closed
         return cls(list(names), passed_over, unreadable)
+
+    @classmethod
+    def inside(cls, folder: Path) -> Self:
+        """Returns every file of a folder and of those inside it, also those whose names begin with a dot."""
+        files, unreadable = files_in(folder, hidden=True)
+        return cls([str(file) for file in files], [], unreadable)
+
+    @property
+    def unread(self) -> str:
+        """What cannot be read, in a sentence; "" where there is nothing."""
+        return f"Skipped what cannot be read: {some_of(self.unreadable)}." if self.unreadable else ""
 
 
 def plan_units(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], SourceFiles]:
@@ -235,15 +250,10 @@ def spool(folder: Path, lines: Iterable[bytes] | None = None) -> Path:
 
 
 class SourceFile:
-    """A file of text, or a page. encoding: of plain text.
+    """A file of text or of rows, or a page. encoding: of plain text."""
 
-    FAILURES: the errors that reading a damaged file raises, with `cause` for what to say of them.
-    """
-
-    FAILURES = FAILURES
-
-    def __init__(self, path: str, encoding: str = "utf-8") -> None:
-        self.path = path
+    def __init__(self, path: str | Path, encoding: str = "utf-8") -> None:
+        self.path = str(path)
         known = format_by_name(self.path) in formats()
         self.options = ReadOptions("" if known else "txt", encoding=encoding, documents="file")
 
@@ -300,7 +310,43 @@ class SourceFile:
         """Returns the lines of a text file, or of standard input, without empty ones."""
         return nonempty_lines(self.path)
 
-    @staticmethod
-    def cause(error: Exception) -> str:
-        """Returns what to say of one of FAILURES."""
-        return cause(error)
+    def yaml(self) -> dict[str, Any]:
+        """Returns the mapping of a file of safe YAML. Raises UsageError where it is missing or damaged."""
+        return read_yaml(Path(self.path))
+
+    def objects(self) -> Iterator[tuple[int, Fields | BadRecord, Mapping[str, Any]]]:
+        """Yields (line, fields, the object that they come from) of every row of a table."""
+        for line, row in self.rows():
+            yield line, row, {} if isinstance(row, BadRecord) else source_of(row)
+
+    def text_format(self, text: Sequence[str] = (), columns: str = "", kind: str = "") -> TableFormat:
+        """Returns the format of a file of unlabeled texts. columns: names for a file without a header, "a, b".
+
+        Raises UsageError for a column of a file that has one text per line.
+        """
+        kind = kind or self.table_kind
+        if kind == "lines" and len(text) == 1 and not columns:
+            raise UsageError(
+                f"{'Standard input' if self.path == '-' else self.path} is read as one text per line, without columns. "
+                f"Omit --text {text[0]}, or pass a table: csv, tsv, jsonl ..."
+            )
+        names = [name.strip() for name in columns.split(",") if name.strip()]
+        return TableFormat.of(text, "", names, self.options.encoding, kind, labelled=False)
+
+    def examples(
+        self, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
+    ) -> Iterator[Example | BadRecord]:
+        """Yields the rows of a table, or of standard input ("-"), as texts and labels. See `stream_examples`."""
+        return stream_examples(self.path, format, on_columns=on_columns)
+
+    def questions(self, format: TableFormat = RECOGNISED) -> Iterator[Example | BadRecord]:
+        """Yields the questions of a file in SQuAD's format, with their contexts and answers."""
+        return questions(self.path, format)
+
+    def annotated(self, kind: str = "", encoding: str = "utf-8") -> AnnotatedFile:
+        """Returns the file as one of sentences with trees or tags. kind: its format, by default by its name."""
+        return AnnotatedFile(self.path, kind, encoding)
+
+    def failure(self, error: Exception) -> str | None:
+        """Returns what to say of an error that reading a damaged file raises; None for another error."""
+        return cause(error) if isinstance(error, FAILURES) else None

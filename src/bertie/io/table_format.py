@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 from unicodedata import normalize
 
-from bertie.io.fields import composed, flat, source_of
+from bertie.io.fields import composed, flat
 from bertie.training_facts import Markup
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class TableFormat:
     labels: LabelNames = LabelNames()
     keep: bool = False
 
-    source_of, flat = staticmethod(source_of), staticmethod(flat)
+    flat = staticmethod(flat)
 
     @classmethod
     def of(

@@ -24,7 +24,7 @@ from bertie.io.columns import LookAhead, find_columns
 from bertie.io.features import BadFeaturesError, vectors_of
 from bertie.io.fields import Fields, Template, as_text, is_template, source_of
 from bertie.io.header import Header, Row
-from bertie.io.lines import BadRecord
+from bertie.io.lines import BadRecord, where_of
 from bertie.io.markup import without_markup
 from bertie.io.rows import has_plain_texts, rows_and_header
 from bertie.io.table_format import RECOGNISED, Columns, TableFormat
@@ -32,7 +32,6 @@ from bertie.io.table_format import RECOGNISED, Columns, TableFormat
 T = TypeVar("T")
 
 LOOKED_AT = 100  # rows that tell which columns are texts and labels
-MAX_TEXT = 1 << 22  # characters of a text that is to be answered: what its pieces take bounds memory
 
 
 @dataclass(frozen=True)
@@ -65,14 +64,7 @@ class Example:
     time: tuple[bool, float] | None = field(default=None, compare=False, kw_only=True)
     tabular: tuple[object, ...] = field(default=(), compare=False, kw_only=True)
 
-    MAX_TEXT: ClassVar[int] = MAX_TEXT
-
-    @staticmethod
-    def stream(
-        path: Path | str, format: TableFormat, *, on_columns: "Callable[[Columns], None]" = lambda columns: None
-    ) -> "Iterator[Example | BadRecord]":
-        """Yields the rows of a file, or of standard input ("-"), in order. See `stream`."""
-        return stream_examples(path, format, on_columns=on_columns)
+    MAX_TEXT: ClassVar[int] = 1 << 22  # characters of a text that is to be answered: its pieces take memory
 
 
 @dataclass
@@ -164,7 +156,7 @@ def stream_examples(
         on_columns(Columns(names=names))
     elif ahead:
         first = next(fields for _, fields in ahead if isinstance(fields, dict))
-        columns = replace(find(names or tuple(first), columns, str(path), look), names=names)
+        columns = replace(find(names or tuple(first), columns, where_of(path), look), names=names)
         on_columns(columns)
     make, labelled = make or example, format.columns.labelled and columns.label != "answer"
     plain = not format.keep and not format.columns.adds and format.labels == RECOGNISED.labels
@@ -216,8 +208,8 @@ def example(fields: Fields, columns: Columns, line: int = 0) -> Example | BadRec
         value = without_markup(value, columns.markup)
         if not value.strip():
             return BadRecord(line, "empty text")
-        if len(value) > MAX_TEXT:
-            return BadRecord(line, f"a text longer than {MAX_TEXT:,} characters")
+        if len(value) > Example.MAX_TEXT:
+            return BadRecord(line, f"a text longer than {Example.MAX_TEXT:,} characters")
         texts.append(value)
     label = fields.get(columns.label) if columns.label else None
     label = cell_labels(label) if isinstance(label, str) else label

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from bertie.errors import UsageError
 from bertie.models.generation import WRITTEN
 from bertie.models.head_config import Rows
+from bertie.models.kinds import MOST
 from bertie.models.sentence import MODES, SentenceModules, read_sentence
 from bertie.training_facts import TrainingFacts, read_training_facts
 
@@ -116,6 +117,11 @@ class Facts:
         logits."""
         layers: dict[str, Rows] = {layer_output(n): "token" for n in range(self.layers + 1)} if self.layers else {}
         return {**self.of_encoder, **layers, **{name: self.rows.get(name, "sequence") for name in self.heads}}
+
+    @property
+    def limited(self) -> bool:
+        """Whether the model has a number of positions."""
+        return self.max_length < MOST
 
     @property
     def essential_outputs(self) -> list[str]:

@@ -266,12 +266,13 @@ class TorchModel(nn.Module):
         return self.all_logits(self.run_encoder(input_ids, inputs.pop("token_type_ids", None), layout, **inputs))
 
     def run_encoder(
-        self, input_ids: Tensor, token_type_ids: Tensor | None, layout: Layout, **flags: Any
+        self, input_ids: Tensor, token_type_ids: Tensor | None, layout: Layout | None = None, **flags: Any
     ) -> EncoderOutput:
-        """Returns the encoder's output with everything that the heads need.
+        """Returns the encoder's output with everything that the heads need. layout: None for sequences of one length.
 
         For windowed attention without a global_attention_mask, the heads choose the global tokens.
         """
+        layout = Padded.of(input_ids, None) if layout is None else layout
         if isinstance(self.config.attention, Window) and flags.get("global_attention_mask") is None:
             flags["global_attention_mask"] = self.global_tokens(input_ids, layout)
         if any(needs.hidden_states for needs in self.needs):
@@ -279,8 +280,9 @@ class TorchModel(nn.Module):
         output: EncoderOutput = self.encoder(input_ids, token_type_ids, layout, **flags)
         return output
 
-    def global_tokens(self, input_ids: Tensor, layout: Layout) -> Tensor | None:
+    def global_tokens(self, input_ids: Tensor, layout: Layout | None = None) -> Tensor | None:
         """Returns the tokens that have global attention in windowed attention -> bool, as input_ids; None: no token."""
+        layout = Padded.of(input_ids, None) if layout is None else layout
         rules = [needs.global_tokens for needs in self.needs if needs.global_tokens is not None]
         return seen_by_all(rules, input_ids, layout, self.config.sep_token_id)
 

@@ -1,7 +1,7 @@
 """A report: one self-contained HTML file of sections, numbers, charts and tables, light or dark as the reader likes.
 
     report = Report("Pre-training", "bert-tiny on 2.1 M words")
-    report.tiles([StatCard("accuracy", "0.61", "5 seeds")])
+    report.tiles([("accuracy", "0.61", "5 seeds")])
     report.section("Loss", "Nats per masked token.").chart(line_chart(...), "Lower is better.")
     report.table(["stage", "seconds"], [["corpus", 12.1]])
     report.footer(made="2026-11-22", docs="docs/training.md")
@@ -11,29 +11,19 @@ Every method returns the report. Text is escaped; `html`, and a table's cells th
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
-from bertie.console import console
-from bertie.errors import DataError
 from bertie.files import shown, write_bytes
 from bertie.report.style import STYLE
 from bertie.report.values import number, probability, setting_text
 
 NUMERIC = re.compile(r"[-+]?\d[\d,.]*(e[-+]?\d+)?( ?(%|s|min|h|K|M|B))?( to [-+]?\d[\d,.]*)?|not defined|–")
-
-
-@dataclass(frozen=True)
-class StatCard:
-    """A summary number: its name, the number, and a short note."""
-
-    label: str
-    value: str
-    note: str = ""
+BLANK, MASKED, RANDOM = "blank", "masked", "random"  # kinds of a stretch of masked text; plain text has none
+LOOKS = 6  # columns of the table of masked tokens, at most
 
 
 class Html(str):
@@ -108,12 +98,12 @@ class Report:
         items = "".join(f"<li>{escape(line)}</li>" for line in lines)
         return self.section("Notes").html(f"<ul>{items}</ul>") if items else self
 
-    def tiles(self, tiles: Iterable[StatCard]) -> Self:
-        """Adds a row of summary numbers."""
+    def tiles(self, tiles: Iterable[Sequence[str]]) -> Self:
+        """Adds a row of summary numbers, each as its name, the number, and perhaps a short note."""
         cells = "".join(
-            f'<div class="tile"><div class="label">{escape(tile.label)}</div>'
-            f'<div class="value">{escape(tile.value)}</div><div class="note">{escape(tile.note)}</div></div>'
-            for tile in tiles
+            f'<div class="tile"><div class="label">{escape(label)}</div>'
+            f'<div class="value">{escape(value)}</div><div class="note">{escape("".join(note))}</div></div>'
+            for label, value, *note in tiles
         )
         return self.html(f'<div class="tiles">{cells}</div>')
 
@@ -176,6 +166,25 @@ class Report:
         """Adds an example: its text on the left, and its prediction on the right."""
         return self.html(f'<div class="example"><div>{text}</div><div>{aside}</div></div>')
 
+    def masked_tokens(self, looks: Sequence[Mapping[str, Any]], about: str) -> None:
+        """Adds the section of masked-token predictions; nothing without predictions.
+
+        looks: {"step", "examples"} each; an example: {"text": [[text, kind, note], ...] with one BLANK, "answer",
+        "guesses": [[token, probability], ...]}. The texts are those of the last step.
+        """
+        if not looks:
+            return
+        looks = [looks[i] for i in sorted({round(j * (len(looks) - 1) / (LOOKS - 1)) for j in range(LOOKS)})]
+        head = "".join(f"<th>step {look['step']:,}</th>" for look in looks)
+        body = []
+        for place, example in enumerate(looks[-1]["examples"]):
+            cells = "".join(f"<td>{_guesses(look['examples'][place])}</td>" for look in looks)
+            text = "".join(_stretch(*part) for part in example["text"])
+            body.append(f"<tr><td>{text}<br><small>original: {escape(example['answer'])}</small></td>{cells}</tr>")
+        table = f"<table><thead><tr><th>text</th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+        about = f"{about} Green: the original token. Other predictions may be as good."
+        self.section("Masked-token predictions", about).html(f'<div class="scroll masked">{table}</div>')
+
     def pairs(self, pairs: Iterable[tuple[str, Any]]) -> Self:
         """Adds names and values, one per line: facts, versions, the machine."""
         rows = "".join(f"<dt>{escape(name)}</dt><dd>{_cell(value)}</dd>" for name, value in pairs)
@@ -229,16 +238,6 @@ class Report:
             self._open = False
 
 
-def draw_report(path: Path, make: Callable[[], Report]) -> None:
-    """Writes the page of a run. Errors are logged and never stop the run. Nothing is written on a DataError."""
-    try:
-        make().save(path)
-    except DataError:  # there is nothing to show yet
-        return
-    except Exception as error:  # a chart is not worth a week of training
-        console.warn(f"{path} could not be written: {error}")
-
-
 def _numeric(value: object) -> bool:
     if isinstance(value, Html):
         return False
@@ -259,3 +258,22 @@ def _cell(value: object) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return number(value)
     return "–" if value is None else escape(str(value))
+
+
+def _stretch(text: str, kind: str = "", note: str = "") -> str:
+    """Returns a part of masked text. Spaces are outside its mark."""
+    word = text.strip()
+    before, after = (text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]) if word else (text, "")
+    if kind == BLANK:
+        return f'{before}<span class="blank" role="img" aria-label="blank"></span>{after}'
+    if kind == RANDOM:
+        return f'{before}<mark class="random" title="{escape(note, quote=True)}">{escape(word)}</mark>{after}'
+    return escape(text)
+
+
+def _guesses(example: Mapping[str, Any]) -> str:
+    return "<br>".join(
+        f'<span class="guess{" hit" * (token == example["answer"])}">{escape(token)} '
+        f"<small>{probability(p)}</small></span>"
+        for token, p in example["guesses"]
+    )

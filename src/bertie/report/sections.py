@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from bertie.report.charts import Chart, Line
-from bertie.report.page import Html, Report, StatCard
+from bertie.report.page import Html, Report
 from bertie.report.values import interval as between
 from bertie.report.values import metric_name, number, probability
 
@@ -19,13 +19,13 @@ LABELS = 30  # of more, the weakest are shown
 NEITHER = "(none)"  # an entity that only one side has
 
 
-def tiles(scores: Mapping[str, Any], metrics: Sequence[str]) -> list[StatCard]:
+def tiles(scores: Mapping[str, Any], metrics: Sequence[str]) -> list[tuple[str, ...]]:
     """Returns the main metrics, each with its interval."""
     unknown = scores.get("undefined", ())
     return [
-        StatCard(metric_name(name, scores), "–", "not defined for these examples")
+        (metric_name(name, scores), "–", "not defined for these examples")
         if name in unknown
-        else StatCard(metric_name(name, scores), number(scores[name]), _interval_note(scores, name))
+        else (metric_name(name, scores), number(scores[name]), _interval_note(scores, name))
         for name in metrics
     ]
 
@@ -43,7 +43,7 @@ def page(
     """Returns the page of a model on a labeled file. source: the file's name, for the lines of the worst
     predictions."""
     left = scores["left_out"]["total"]
-    counted = StatCard("examples", f"{scores['examples']:,}", f"{left:,} skipped" if left else "")
+    counted = ("examples", f"{scores['examples']:,}", f"{left:,} skipped" if left else "")
     report = Report(title, subtitle).banner(*failed(scores)).tiles([*tiles(scores, metrics), counted])
     report.notes([*notes, *unknown_labels(scores)])
     add_sections(report, scores, findings, source=source)

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from bertie.console import counted
+
 UNSET = "(not set)"
 NAMES = {
     "brier": "Brier score (mean squared error of probabilities)",
@@ -59,7 +61,7 @@ def number(value: float) -> str:
 def quantity(value: float, unit: str = "") -> str:
     """Returns a count, or a number of a unit, with a suitable multiple of it: "4.1 M", "12.3 KB", "1 h 20 min".
 
-    unit: "" of a count, "bytes", "s", or "FLOPs", which are written as 1.3e+11.
+    unit: "" of a count, "bytes", "s", or "FLOPs", which are written as 1.3e+11; otherwise a noun: "2 words".
     """
     if unit == "s":
         return _duration(value)
@@ -67,6 +69,8 @@ def quantity(value: float, unit: str = "") -> str:
         return f"{value:.2g} FLOPs"
     if unit == "bytes":
         return f"{value:.0f} bytes" if value < 1000 else quantity(value).replace(" B", " G") + "B"
+    if unit:
+        return counted(round(value), unit)
     for scale, letter in ((1e12, " T"), (1e9, " B"), (1e6, " M"), (1e3, " K")):
         if value >= scale * 0.99995:
             return f"{value / scale:.1f}{letter}"

@@ -27,8 +27,8 @@ from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results, seed_runs
 from bertie.runs.models import MODEL
 from bertie.runs.verify import run_config
+from bertie.settings import flatten
 from bertie.train import log
-from bertie.train.resume import flatten
 
 SEED = "train.seed"
 INTERVALS = "Intervals are 95% confidence intervals of the mean over seeds (t distribution)."

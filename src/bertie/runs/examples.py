@@ -61,6 +61,11 @@ class Examples:
     balanced: bool = False  # whether an epoch has equally many examples of each label
 
     @property
+    def dev_is_learned(self) -> bool:
+        """Whether the dev examples are some of the training examples."""
+        return LEARNED_NOTE in self.notes
+
+    @property
     def epoch(self) -> int:
         """The number of examples of an epoch."""
         return sum(self.taken) or len(self.train)

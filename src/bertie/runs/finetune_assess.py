@@ -20,7 +20,7 @@ from bertie.metrics.base import Scores
 from bertie.runs import balance, calibration, model_card
 from bertie.runs.calibration import Calibrated
 from bertie.runs.finetune_page import page
-from bertie.runs.finetune_prepare import Labeled, Prepared, prepare_run, training_facts, with_steps
+from bertie.runs.finetune_prepare import Labeled, Prepared, prepare_run, saved_task, training_facts, with_steps
 from bertie.runs.finetune_train import ADAPTER, Trained, best_value, reload_weights, save_model, take_model, train_run
 from bertie.runs.folder import FINDINGS, SUSPECTS, RunFolder
 from bertie.runs.forecast import RunForecast
@@ -70,25 +70,29 @@ def assess_run(trained: Trained) -> Assessed:
     if calibrated.in_weights or task != plain:
         before = plain.scores()
 
-    def count_before(part: Labeled, logits: Array) -> None:
+    folder = trained.run / MODEL
+    traffic = Traffic.of_model(folder)
+    in_use = predictor.replace(task_or_none=saved_task(prepared.config, task))
+
+    def count_more(part: Labeled, logits: Array) -> None:
         if before is not None:
             plain.count(before, part.examples, plain.decode(calibrated.raw(logits), part.sequences, part.examples))
+        answers = in_use.task.decode(logits, part.sequences, part.examples)
+        traffic.count_all(in_use.pipeline, part.examples, part.sequences, answers, in_use.engine)
 
-    folder = trained.run / MODEL
-    traffic = Traffic(Traffic.model_hash(folder))
-    stream = stream_answers(predictor, prepared.dev, scores, findings, traffic=traffic, watch=count_before)
+    stream = stream_answers(predictor, prepared.dev, scores, findings, watch=count_more)
     answers = {i: answer for i, (_, answer) in enumerate(stream) if i in shown}
-    _write_traffic(folder, traffic)
+    save_traffic(folder, traffic.without_answers() if prepared.examples.dev_is_learned else traffic)
     return Assessed(trained, predictor, scores, before, calibrated, findings, answers, trained.meter.read())
 
 
-def _write_traffic(folder: Path, traffic: Traffic) -> None:
+def save_traffic(folder: Path, traffic: Traffic) -> None:
     """Writes the traffic of the dev examples into the folder of the model, and of its adapter, if it has one."""
     names = [Traffic.FILE]
     write_traffic(folder / Traffic.FILE, [traffic])
     if (folder / ADAPTER).is_dir():
         names.append(f"{ADAPTER}/{Traffic.FILE}")
-        own = replace(traffic, model=Traffic.model_hash(folder / ADAPTER))
+        own = replace(traffic, model=Traffic.of_model(folder / ADAPTER).model)
         write_traffic(folder / ADAPTER / Traffic.FILE, [own])
     checksums.update(folder, *names)
 
@@ -128,7 +132,6 @@ def stream_answers(
     scores: Scores,
     findings: Findings | None = None,
     most: int | None = None,
-    traffic: Traffic | None = None,
     watch: Callable[[Labeled, Array], None] = lambda part, logits: None,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Yields the (first) examples with their predictions, and counts them. watch: gets examples and their logits."""
@@ -137,8 +140,6 @@ def stream_answers(
         watch(part, logits)
         answers = task.decode(logits, part.sequences, part.examples)
         task.count(scores, part.examples, answers)
-        if traffic is not None:
-            traffic.count_all(predictor.pipeline, part.examples, part.sequences, answers, predictor.engine)
         if findings is not None:
             findings.add(part.examples, answers, part.sequences.tokens.tolist(), part.sequences.fits.tolist())
         yield from zip(part.examples, answers, strict=True)

@@ -17,7 +17,7 @@ from bertie.metrics.base import undefined, verdict
 from bertie.metrics.intervals import with_intervals
 from bertie.report import sections
 from bertie.report.charts import Chart, Line
-from bertie.report.page import Html, Report, StatCard
+from bertie.report.page import Html, Report
 from bertie.report.training import Curve, TrainingReport
 from bertie.report.values import interval as between
 from bertie.report.values import metric_name, number, quantity
@@ -26,9 +26,9 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.folder import CONFIG, REPORT, RESULTS, read_findings, read_results
 from bertie.runs.page import made
 from bertie.runs.verify import run_config
+from bertie.settings import flatten
 from bertie.tasks.datasets import DATASETS
 from bertie.train import log
-from bertie.train.resume import flatten
 
 DRAWN = 3  # metrics whose values on dev are drawn
 DOCS = "docs/evaluation.md"
@@ -67,10 +67,8 @@ def page(run: Path | str) -> Report:
     scores = with_intervals(results["dev"]) if results else {}
     if results:
         train = [line for line in lines if line["kind"] == "train"]
-        more = [StatCard("dev examples", f"{scores['examples']:,}", f"{results['train_examples']:,} training examples")]
-        more += (
-            [StatCard("time", quantity(train[-1]["elapsed_s"], "s"), "training, all resumes included")] if train else []
-        )
+        more = [("dev examples", f"{scores['examples']:,}", f"{results['train_examples']:,} training examples")]
+        more += [("time", quantity(train[-1]["elapsed_s"], "s"), "training, all resumes included")] if train else []
         report.banner(*sections.failed(scores)).tiles([*sections.tiles(scores, results["metrics"]), *more])
         worth = [sentence for sentence in (verdict(scores, results["metrics"][0])[0],) if sentence]
         report.notes([*worth, *results["notes"], *undefined(scores), *sections.unknown_labels(scores)])
@@ -133,9 +131,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
             f"{failed}: the model predicts one label for every dev example ({each}). "
             "Try more epochs or a higher learning rate (optim.lr)."
         )
-    report.tiles(
-        StatCard(metric_name(name, results), number(one.mean), failed or _spread(one)) for name, one in summed.items()
-    )
+    report.tiles((metric_name(name, results), number(one.mean), failed or _spread(one)) for name, one in summed.items())
     report.notes([*filter(None, [results.get("worth"), results.get("chosen")]), *undefined(results)])
     groups = {
         metric_name(name, results): (
@@ -177,7 +173,7 @@ def _over_folds(run: Path, results: Mapping[str, Any]) -> Report:
     summed = {name: SeedSummary(**results["over_folds"][name]) for name in metrics}
     about = f"{len(folds)} folds of {results['rows']:,} rows, each predicted by a model that did not learn it"
     report = TrainingReport(f"Cross-validation: {run.resolve().name}", about)
-    report.tiles(StatCard(metric_name(name, results), number(one.mean), _between(one)) for name, one in summed.items())
+    report.tiles((metric_name(name, results), number(one.mean), _between(one)) for name, one in summed.items())
     report.notes([*results["notes"], *undefined(scores)])
     about = "Each dot is a fold. Bars: 95% intervals of the mean. They count that the models learn from common rows."
     groups = {

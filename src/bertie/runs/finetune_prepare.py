@@ -31,12 +31,12 @@ from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.judges import with_judgments
 from bertie.runs.models import model_folder
 from bertie.runs.start import fingerprint, odd, start_model, with_rate
+from bertie.settings import flatten
 from bertie.tasks import Task, with_task
 from bertie.tasks.losses import LossFunction
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples, steps_of
 from bertie.train.callbacks import LOSS, Callback, Callbacks, metric_of
 from bertie.train.precision import choose_device
-from bertie.train.resume import flatten
 from bertie.train.trackers import callbacks_of
 from bertie.training_facts import TooLong, TrainingFacts
 
@@ -263,7 +263,12 @@ def training_facts(config: FinetuneConfig, examples: Examples, task: Task) -> Tr
         encoding="" if config.encoding == LABELLED.file.encoding else config.encoding,
         features=config.features if config.features.column else None,
     )
-    return with_task(facts, task if config.abstain is None else task.with_abstain(config.abstain))
+    return with_task(facts, saved_task(config, task))
+
+
+def saved_task(config: FinetuneConfig, task: Task) -> Task:
+    """Returns the task of the saved model, which may abstain. The scores of the run are those of all answers."""
+    return task if config.abstain is None else task.with_abstain(config.abstain)
 
 
 def _too_long(config: FinetuneConfig, task: Task) -> TooLong:

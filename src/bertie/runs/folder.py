@@ -22,7 +22,7 @@ from bertie.errors import DataError, UsageError
 from bertie.files import LOCK, read_json, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.models.folder import MODEL_FOLDER
-from bertie.report.page import Report, draw_report
+from bertie.report.page import Report
 from bertie.runs.models import BEST, MODEL, OUTLINE
 from bertie.train import checkpoint, log
 from bertie.train.rendezvous import is_main
@@ -188,7 +188,8 @@ class RunFolder:
     def _seal(self, page: Callable[[], Report], keep: bool) -> None:
         for leftover in [self.path / OUTLINE, *(() if keep else self.path.glob("checkpoint-*"))]:
             shutil.rmtree(leftover, ignore_errors=True)
-        draw_report(self.path / REPORT, page)
+        with console.no_failure(self.path / REPORT):
+            page().save(self.path / REPORT)
         checksums.write(self.path, "run", covered=_is_of_trackers)
 
 

@@ -26,6 +26,7 @@ from bertie.folders import new_folder
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
 from bertie.infer.records import flattened
+from bertie.infer.traffic import Traffic
 from bertie.io.tables import Example
 from bertie.metrics.base import Scores, metric_range
 from bertie.metrics.scaling import Scaling
@@ -36,8 +37,9 @@ from bertie.runs.calibration import Calibrated
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import LEARNED_NOTE, Examples, hold_out_more, kind_of, read_examples, split_of
 from bertie.runs.finetune import finetune
+from bertie.runs.finetune_assess import save_traffic
 from bertie.runs.finetune_page import page
-from bertie.runs.finetune_prepare import Labeled, check_run
+from bertie.runs.finetune_prepare import Labeled, check_run, saved_task
 from bertie.runs.finetune_train import ADAPTER
 from bertie.runs.folder import CONFIG, FINDINGS, OUT_OF_FOLD, RunFolder, seed_runs
 from bertie.runs.models import MODEL, SCORE, load
@@ -158,7 +160,9 @@ def _all_folds(
     calibrated = calibration.calibrate(task, model, parts)
     task = task.with_scaling(calibrated.scaling) if calibrated.scaling else task
     task = task.tune_on_dev(_decoded(task, parts))
-    _write_model(config, task.with_scaling(Scaling()) if calibrated.in_weights else task, run, model)
+    saved = saved_task(config, task.with_scaling(Scaling()) if calibrated.in_weights else task)
+    _write_model(saved, run, model)
+    save_traffic(run / MODEL, _traffic(predictor, saved_task(config, task), run / MODEL, parts))
     summed = _summed(config, plan, results, final, calibrated, task)
     scores, findings = task.scores(), Findings(task, plan.final.metrics[0])
     answers = _answers(task, parts, scores, findings)
@@ -193,10 +197,18 @@ def _answers(
     return answers
 
 
-def _write_model(config: FinetuneConfig, task: Task, run: Path, model: TorchModel) -> None:
+def _traffic(predictor: Predictor, task: Task, folder: Path, parts: Sequence[tuple[Labeled, Logits]]) -> Traffic:
+    """Returns the traffic of all rows: the answers are out of fold, the vectors those of the final model."""
+    traffic, pipeline = replace(Traffic.of_model(folder), learned=True), predictor.replace(task_or_none=task).pipeline
+    for part, logits in parts:
+        answers = task.decode(logits, part.sequences, part.examples)
+        traffic.count_all(pipeline, part.examples, part.sequences, answers, predictor.engine)
+    return traffic
+
+
+def _write_model(task: Task, run: Path, model: TorchModel) -> None:
     """Writes RUN/model: the final model, with what was fitted on the out-of-fold answers."""
-    saved = task if config.abstain is None else task.with_abstain(config.abstain)
-    model.training_facts = with_task(model.training_facts, saved)
+    model.training_facts = with_task(model.training_facts, task)
     with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as unfinished:
         shutil.copytree(run / FINAL / MODEL, unfinished, dirs_exist_ok=True, ignore=NOT_COPIED)
         families.save(model, unfinished)

@@ -16,7 +16,7 @@ from bertie.errors import DataError
 from bertie.files import write_bytes
 from bertie.models.heads import VocabularyHead
 from bertie.models.model import TorchModel
-from bertie.report.training import BLANK, MASKED, RANDOM
+from bertie.report.page import BLANK, MASKED, RANDOM
 from bertie.runs.folder import GUESSES
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.rendezvous import is_main

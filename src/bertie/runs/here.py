@@ -1,13 +1,11 @@
 """The speed of pre-training on this machine without a corpus: steps of masked LM on random tokens."""
 
 import time
-from collections.abc import Mapping
 
 import numpy as np
 import torch
 
 from bertie import families
-from bertie.console import console
 from bertie.costs.catalog import Device
 from bertie.costs.job import Job
 from bertie.data.batch import Batch
@@ -19,24 +17,13 @@ from bertie.train.config import OptimConfig
 from bertie.train.optim import OptimizerGroup
 from bertie.train.step import backward
 
-TRIED_S = 30.0
 TOKENS = 2048  # of a pass: seconds even for a base model on two cores
 PREDICTED = 0.15
 
 
-def utilizations(jobs: Mapping[str, Job], device: Device, seconds: float = TRIED_S) -> dict[str, float]:
-    """Returns the share of the machine's rate of matrix products that training of each preset reaches.
-
-    The presets are tried in their order until the time is over. Later ones get the share of the last one.
-    """
-    found, began, share = dict[str, float](), time.monotonic(), 0.0
-    with console.progress("trying presets", len(jobs), unit="presets") as advance:
-        for name, job in jobs.items():
-            if not share or time.monotonic() - began < seconds:
-                share = min(1.0, job.flops / (_seconds(name, job) * device.tflops * 1e12))
-            found[name] = share
-            advance(1)
-    return found
+def utilization(name: str, job: Job) -> float:
+    """Returns the share of the machine's rate of matrix products that training of a preset reaches."""
+    return min(1.0, job.flops / (_seconds(name, job) * Device.here().tflops * 1e12))
 
 
 def _seconds(name: str, job: Job) -> float:

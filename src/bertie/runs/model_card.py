@@ -8,6 +8,7 @@
 Folders are named by their last part: a card is read on other machines.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from bertie import settings
 from bertie.console import counted
 from bertie.costs.meter import Usage
 from bertie.data import card as corpus_card
-from bertie.errors import DataError
+from bertie.errors import DataError, UsageError
 from bertie.hub import names
 from bertie.metrics.base import called
 from bertie.report import card
@@ -198,3 +199,27 @@ def _text(data: RunData) -> Iterator[str]:
     if removed:
         yield "Passages that share 8 to 13 words with a text of an evaluation set were removed from the text:"
         yield card.table(["evaluation set", "passages removed"], [(name, f"{n:,}") for name, n in removed.items()])
+
+
+class ModelCard:
+    """The card of a model folder, README.md, into which a command writes what it found out."""
+
+    def __init__(self, model: Path) -> None:
+        self.model = model
+
+    def check(self, changes: bool = True) -> None:
+        """Raises UsageError where the command changes the card and cannot: others use the model, or it is
+        read-only."""
+        if changes and names.shared(self.model):
+            raise UsageError(
+                f"The card of {self.model.name} is not changed, since the model is found by its name and others use it "
+                f"too. Copy the model first: bertie convert {self.model.name} -o FOLDER."
+            )
+        if changes and not os.access(self.model, os.W_OK):
+            raise UsageError(
+                f"The card cannot be written: {self.model} is read-only. Omit --card, or copy the model first."
+            )
+
+    def put(self, title: str, *parts: object) -> None:
+        """Writes a section, instead of an earlier one with the same title. A part is a text, or columns and rows."""
+        card.put(self.model, title, *(card.table(*part) if isinstance(part, tuple) else str(part) for part in parts))

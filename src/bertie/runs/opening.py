@@ -5,7 +5,7 @@ the faster one. torch reads any other folder, and runs it unless the native engi
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,7 +61,7 @@ def open_engine(
     folder = model_folder(model)
     if quick := without_torch(folder, precision, device, engine):
         native, tokenizer = quick
-        return Opened(replace(native, threads=threads) if threads else native, tokenizer)
+        return Opened(native.with_threads(threads) if threads else native, tokenizer)
     import torch
 
     from bertie.infer.choose import engine_of
@@ -116,13 +116,43 @@ def open_adapters(
 
 
 class ModelFolder:
-    """The folder of a model, of a run or of a checkpoint, by its name or path. path: an unknown one stays itself."""
-
-    adapter_base = staticmethod(adapter_base)
-    open_adapters = staticmethod(open_adapters)
+    """The folder of a model, of a run or of a checkpoint, by its name or path."""
 
     def __init__(self, name: str | Path) -> None:
-        self.path = model_folder(name)
+        self.name = name
+
+    @cached_property
+    def path(self) -> Path:
+        """The folder; an unknown name stays itself."""
+        return model_folder(self.name)
+
+    @property
+    def adapter_base(self) -> Path | None:
+        """The folder of the base of an adapter alone; None for other folders."""
+        return adapter_base(self.name)
+
+    def open_adapters(
+        self,
+        adapters: Mapping[str, str | Path],
+        *,
+        device: str = "auto",
+        precision: str = "fp32",
+        engine: str = "auto",
+        threads: int | None = None,
+    ) -> "dict[str, Engine]":
+        """Opens adapters of LoRA on this base, whose weights are in memory once. See `open_adapters`."""
+        return open_adapters(self.name, adapters, device=device, precision=precision, engine=engine, threads=threads)
+
+    def open_engine(
+        self,
+        *,
+        device: str = "auto",
+        precision: str = "fp32",
+        engine: str = "auto",
+        threads: int | None = None,
+    ) -> "Engine":
+        """Opens what runs the model. See `open_engine`."""
+        return open_engine(self.name, device=device, precision=precision, engine=engine, threads=threads).engine
 
     @property
     def graph(self) -> Path | None:
@@ -152,10 +182,14 @@ class ModelFolder:
             return []
         return [message for message in checksums.check(self.path).damage if checksums.CARD not in message]
 
+    def check_engine(self, precision: str, engine: str) -> None:
+        """Raises UsageError for an unknown precision or engine."""
+        check_names(precision, engine)
+
     def check_exists(self) -> None:
         """Raises DataError for a path that does not exist, with how models are found by name."""
-        if not self.path.exists():
-            raise DataError(f"{self.path} does not exist. Pass the folder of a model.{model_hint(self.path)}")
+        if not names.place(self.name).exists():
+            raise DataError(f"{self.name} does not exist. Pass the folder of a model.{model_hint(self.name)}")
 
     def check_output(self, out: Path) -> None:
         """Raises UsageError where what is made of the model would replace its folder."""

@@ -16,7 +16,7 @@ from typing import Any
 from bertie.data import card
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.report.charts import Line
-from bertie.report.page import Report, StatCard
+from bertie.report.page import Report
 from bertie.report.training import Curve, TrainingReport
 from bertie.report.values import number, quantity
 from bertie.runs import usage
@@ -24,8 +24,8 @@ from bertie.runs.config import PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results
 from bertie.runs.guesses import guesses
 from bertie.runs.verify import run_config
+from bertie.settings import flatten
 from bertie.train import log
-from bertie.train.resume import flatten
 
 NAMES = {"mlm": "masked tokens", "nsp": "next sentence", "sop": "sentence order", "rtd": "replaced tokens"}
 REPLACE = (0.8, 0.1, 0.1)  # of masked-LM positions, by default: the mask, a random token, the original
@@ -93,15 +93,13 @@ def _failed(train: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _tiles(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> list[StatCard]:
+def _tiles(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     last, where = (valid[-1], "held-out text") if valid else (train[-1], "training text")
-    tiles = [StatCard("loss", number(last["loss"]), f"{where}, step {last['step']:,}")]
-    tiles += [
-        StatCard(f"accuracy, {_name(key)}", f"{last[key]:.1%}", where) for key in last if key.endswith("_accuracy")
-    ]
+    tiles = [("loss", number(last["loss"]), f"{where}, step {last['step']:,}")]
+    tiles += [(f"accuracy, {_name(key)}", f"{last[key]:.1%}", where) for key in last if key.endswith("_accuracy")]
     tokens, seconds = sum(line["tokens"] for line in train), train[-1]["elapsed_s"]
-    tiles.append(StatCard("tokens read", quantity(tokens), f"{tokens / max(seconds, 1e-9):,.0f} per second"))
-    return [*tiles, StatCard("time", quantity(seconds, "s"), "all resumes and validation included")]
+    tiles.append(("tokens read", quantity(tokens), f"{tokens / max(seconds, 1e-9):,.0f} per second"))
+    return [*tiles, ("time", quantity(seconds, "s"), "all resumes and validation included")]
 
 
 def _losses(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> list[Curve]:

@@ -1,9 +1,10 @@
-"""The job of a config, for the planner: every sequence counts as full, and no file of text is needed."""
+"""A run before it starts: every sequence counts as full, and no file of text is needed."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.count import decoder_parameters, parameters, predictions_per_token
 from bertie.objectives import Objective, ReplacedTokens
 from bertie.objectives.base import parts_of
+from bertie.runs import here
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.config import kind_of as kind_of_run
 from bertie.runs.examples import kind_of, read_examples
@@ -26,6 +28,31 @@ from bertie.runs.phases import phases
 from bertie.runs.teachers import open_teacher
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import steps_of
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """The settings of a run, and the job that follows from them."""
+
+    settings: PretrainConfig | FinetuneConfig
+    job: Job
+
+    @classmethod
+    def of(cls, settings: PretrainConfig | FinetuneConfig) -> Self:
+        """Returns the plan of a run. Raises UsageError as `job_of`."""
+        return cls(settings, job_of(settings))
+
+    @classmethod
+    def read_settings(cls, config: Path | None, overrides: Sequence[str]) -> PretrainConfig | FinetuneConfig:
+        """Returns the settings of a run, whichever kind they are of."""
+        named = {override.partition("=")[0].partition(".")[0] for override in overrides}
+        tree = configs.read_yaml(config) if config is not None else {}
+        kind: type[PretrainConfig | FinetuneConfig] = kind_of_run(dict.fromkeys(named) | tree)
+        return configs.load(kind, config, overrides)
+
+    def utilization_here(self) -> float:
+        """Returns the share of this machine's rate of matrix products that pre-training reaches, in seconds."""
+        return here.utilization(self.settings.model, self.job)
 
 
 def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job:
@@ -105,11 +132,3 @@ def _predicted(objective: Objective, config: EncoderConfig) -> float:
     if rate is None:
         return predictions_per_token(config)
     return float(rate_of(rate, f"{objective.name}.rate").at(np.zeros(1, np.int64))[0])
-
-
-def run_settings(config: Path | None, overrides: Sequence[str]) -> PretrainConfig | FinetuneConfig:
-    """Returns the settings of a run, whichever kind they are of."""
-    named = {override.partition("=")[0].partition(".")[0] for override in overrides}
-    tree = configs.read_yaml(config) if config is not None else {}
-    kind: type[PretrainConfig | FinetuneConfig] = kind_of_run(dict.fromkeys(named) | tree)
-    return configs.load(kind, config, overrides)

@@ -19,7 +19,6 @@ from bertie.errors import arguments
 from bertie.files import file_hash
 from bertie.models.codec import only_here
 from bertie.models.weights import WEIGHTS
-from bertie.report.page import draw_report
 from bertie.report.values import quantity
 from bertie.runs import budget, model_card, usage
 from bertie.runs.config import PretrainConfig
@@ -118,7 +117,8 @@ def _go(
         look(model, next(iter(held.values()))[0], ready.tokenizer, step=step, run=run)
         nonlocal drawn_s
         if is_main() and time.monotonic() - drawn_s > REDRAWN_S:
-            draw_report(run / REPORT, partial(page, run))
+            with console.no_failure(run / REPORT):
+                page(run).save(run / REPORT)
             drawn_s = time.monotonic()
         return ready.validate(model, held)
 

@@ -23,9 +23,9 @@ from bertie.runs.models import MODEL, check_length, model_folder
 from bertie.runs.phases import phases
 from bertie.runs.run_data import RunData, is_folder, models_named
 from bertie.runs.teachers import open_teacher
+from bertie.settings import flatten
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import precision
-from bertie.train.resume import flatten
 from bertie.train.schedule import warmup_warnings
 from bertie.train.step_metrics import measure
 

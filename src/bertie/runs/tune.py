@@ -35,10 +35,11 @@ from bertie.runs.folds import Plan
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.space import PAPER, Range, Space, corners, grid, varied
 from bertie.runs.tune_page import page
+from bertie.settings import flatten
 from bertie.tasks.source import steps_of
 from bertie.train import log
 from bertie.train.callbacks import Callback, TrainingRun
-from bertie.train.resume import FREE, check_unchanged, flatten
+from bertie.train.resume import FREE, check_unchanged
 from bertie.train.step_metrics import Diverged
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 
 from bertie.metrics.base import called
 from bertie.report.charts import Chart, Line
-from bertie.report.page import Report, StatCard
+from bertie.report.page import Report
 from bertie.report.values import quantity, setting_text
 from bertie.runs.confirmation import verdict_on_best
 
@@ -18,9 +18,9 @@ def page(results: Mapping[str, Any]) -> Report:
     report = Report("Tuning", f"{len(rows)} of {results['wanted']} trials")
     report.tiles(
         [
-            StatCard(f"best {shown}", f"{best[metric]:z.4f}", best["folder"]),
-            StatCard("trials", f"{results['done']}", f"{results['given up']} pruned, {results['failed']} failed"),
-            StatCard("time", quantity(sum(row["seconds"] for row in rows), "s"), "all trials"),
+            (f"best {shown}", f"{best[metric]:z.4f}", best["folder"]),
+            ("trials", f"{results['done']}", f"{results['given up']} pruned, {results['failed']} failed"),
+            ("time", quantity(sum(row["seconds"] for row in rows), "s"), "all trials"),
         ]
     )
     for comparison in (results.get("nested"), results.get("confirmed")):

@@ -28,12 +28,12 @@ from bertie.runs.phases import Phase
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.trial import Clock, PhaseWork, Work
 from bertie.runs.verify import run_config
+from bertie.settings import flatten
 from bertie.tasks.source import TaskSource
 from bertie.train import precision
 from bertie.train.base import Source
 from bertie.train.config import TrainConfig
 from bertie.train.rendezvous import world_size
-from bertie.train.resume import flatten
 from bertie.train.step_metrics import measure
 
 # Settings that change how long a run is, or what it learns, but not the speed of a step.

@@ -9,7 +9,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,15 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
 Logits = NDArray[np.float32]
+
+
+class TaggedWord(NamedTuple):
+    """A word with its tag and the probability of it. start, end: its characters in the text."""
+
+    tag: str
+    probability: float
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,11 @@ class Prediction:
     @property
     def entities(self) -> list[Entity]:
         """The names that a tagger found, by characters of the text; none of another task."""
+        return []
+
+    @property
+    def tagged_words(self) -> list[TaggedWord]:
+        """The words of a tagged text; none of another task."""
         return []
 
     @property
@@ -172,6 +186,10 @@ class Answerer(ABC):
     ) -> Sequences:
         """Returns the input of the model: one or several sequences per example. It must not read labels."""
         return encode(examples, tokenizer, max_length=max_length, too_long=too_long)
+
+    def with_cells(self, encoded: Sequences, examples: Sequence[Example]) -> Sequences:
+        """Returns the sequences of examples with what the task reads of their rows beside the texts."""
+        return encoded
 
     def with_columns(self, logits: Logits, encoded: Sequences) -> Logits:
         """Returns the logits of texts with what other columns of their rows add."""

@@ -15,6 +15,7 @@ from bertie.tasks.base import Task
 
 if TYPE_CHECKING:
     from bertie.models.generation import GenerationConfig
+    from bertie.tasks.span import SpanPrediction
 
 
 @runtime_checkable
@@ -100,6 +101,10 @@ class Spans(Protocol):
 
     def best(self, starts_S: Logits, ends_S: Logits) -> tuple[int, int]:
         """Returns the first and last token of the best answer."""
+        ...
+
+    def spans_of(self, prediction: Prediction) -> "SpanPrediction":
+        """Returns one of its predictions, which has spans."""
         ...
 
 

@@ -87,8 +87,6 @@ class SpanPrediction(Prediction):
     spans: tuple[Span, ...] = ()
     threshold: float | None = None
 
-    SCRIPTS: ClassVar = SCRIPTS
-
     @property
     def answer(self) -> str:
         """The text of the answer, empty for no answer."""
@@ -214,6 +212,11 @@ class SpanTask(Task):
         first."""
         may_be_none = any(not example.label for example in examples)
         return cls.make((), {**({"threshold": 0.0} if may_be_none else {}), **options})
+
+    def spans_of(self, prediction: Prediction) -> SpanPrediction:
+        """Returns one of its predictions, which has spans."""
+        assert isinstance(prediction, SpanPrediction)
+        return prediction
 
     def best(self, starts_S: Logits, ends_S: Logits) -> tuple[int, int]:
         """Returns the first and last token of the best answer. starts_S, ends_S: logits, -inf where none may be."""

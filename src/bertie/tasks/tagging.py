@@ -35,7 +35,7 @@ from bertie.io.words import Span, TaggedExample, of_words, word_spans
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, inside, renamed, rewrite, split_tag, tag_entities
 from bertie.models.facts import Facts
 from bertie.models.head_config import FEATURES
-from bertie.tasks.answerer import Logits, Prediction
+from bertie.tasks.answerer import Logits, Prediction, TaggedWord
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
@@ -73,6 +73,12 @@ class TagPrediction(Prediction):
     probabilities: tuple[float, ...] = ()
 
     @property
+    def tagged_words(self) -> list[TaggedWord]:
+        """The words with their tags."""
+        words = zip(self.label, self.probabilities, self.spans, strict=True)
+        return [TaggedWord(tag, p, start, end) for tag, p, (start, end) in words]
+
+    @property
     def entities(self) -> list[Entity]:
         """The entities of the tags, by characters of the text."""
         found = tag_entities(self.label)
@@ -82,7 +88,7 @@ class TagPrediction(Prediction):
         """Returns words with their characters, tags and probabilities; and entities, unless every word is one."""
         words = [
             {"text": self.text[start:end], "start": start, "end": end, "label": tag, "probability": round(p, 6)}
-            for (start, end), tag, p in zip(self.spans, self.label, self.probabilities, strict=True)
+            for tag, p, start, end in self.tagged_words
         ]
         found = [
             {"type": type, "text": self.text[start:end], "start": start, "end": end}

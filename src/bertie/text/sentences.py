@@ -6,12 +6,14 @@ line break, and looks at the text on both sides. docs/tokenization.md has its ag
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from typing import Any
 
 from bertie.errors import UsageError
 from bertie.registry import Registry
+from bertie.text.particles import resolve_particles
 
 Splitter = Callable[[str], list[str]]
 
@@ -142,6 +144,31 @@ def load_kiwi() -> Any:
             '(the "rules" splitter needs nothing).'
         ) from None
     return Kiwi(num_workers=1)
+
+
+@dataclass(frozen=True)
+class PlainText:
+    """A text as people read it: its sentences, its words in Korean, and its particles."""
+
+    text: str
+
+    @property
+    def sentence_ends(self) -> list[int]:
+        """The end of each sentence, in characters. A line break ends a sentence."""
+        return boundaries(self.text)
+
+    @property
+    def wrapped(self) -> bool:
+        """Whether its lines were wrapped to a width, so that a line break ends no sentence."""
+        return unwrap(self.text) != self.text
+
+    def morphemes(self) -> Any:
+        """Returns Kiwi's analysis of a Korean text. Raises UsageError when kiwipiepy is not installed."""
+        return load_kiwi().tokenize(self.text)
+
+    def with_particles(self) -> str:
+        """Returns the text whose choices of particles, 을(를) or 을/를, are replaced by the fitting form."""
+        return resolve_particles(self.text)
 
 
 SPLITTERS: Registry[Splitter] = Registry(

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bertie.text.particles import followed, is_ending, resolve_particles
+from bertie.text.particles import followed, is_ending
 
 _WORD = re.compile(r"[가-힣]+|[^\W\d_]+(?:'[^\W\d_]+)?")
 _HANGUL = re.compile(r"[가-힣]")
@@ -34,11 +34,6 @@ class Swaps:
             if _HANGUL.match(word):
                 korean.setdefault(word[0], []).append(word)
         object.__setattr__(self, "_prefixes", {first: tuple(words) for first, words in korean.items()})
-
-    @staticmethod
-    def resolved(text: str) -> str:
-        """Returns a text whose choices of particles, 을(를) or 을/를, are replaced by the fitting form."""
-        return resolve_particles(text)
 
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str]]) -> "Swaps":

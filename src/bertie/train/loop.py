@@ -35,7 +35,7 @@ from bertie.folders import locked
 from bertie.models.model import TorchModel
 from bertie.nn import graphs
 from bertie.nn.memory import keep_memory
-from bertie.settings import Config
+from bertie.settings import Config, flatten
 from bertie.train import checkpoint, log, precision, rendezvous, sharding
 from bertie.train.base import ResizableSource, Source, Trainable
 from bertie.train.callbacks import LOSS, Callback, Callbacks, StopTraining, TrainingRun
@@ -46,7 +46,7 @@ from bertie.train.graphs import RecordedPasses
 from bertie.train.log import MetricsLog
 from bertie.train.optim import OptimizerGroup
 from bertie.train.prefetch import ahead
-from bertie.train.resume import FREE, check_identity, find, flatten
+from bertie.train.resume import FREE, check_identity, find
 from bertie.train.schedule import lr_at
 from bertie.train.sharding import own, part_of
 from bertie.train.signals import StopRequest, stop_on_signals

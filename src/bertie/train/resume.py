@@ -11,6 +11,7 @@ from typing import Any
 import xxhash
 
 from bertie.errors import UsageError, nearest
+from bertie.settings import flatten
 from bertie.train import checkpoint, log
 from bertie.train.checkpoint import Checkpoint
 
@@ -25,21 +26,6 @@ def is_free(key: str, identity: Mapping[str, object]) -> bool:
     """Returns whether a setting may change when a run is resumed, since it changes no result."""
     looks = identity.get("select") == "best" or identity.get("train.patience") is not None
     return key in FREE and not (key == "train.eval_every" and looks)
-
-
-def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """{"optim": {"lr": 1e-4}} -> {"optim.lr": 1e-4}; tuples become lists, as in JSON."""
-    flat: dict[str, object] = {}
-    for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = _as_lists(value)
-    return flat
-
-
-def _as_lists(value: object) -> object:
-    return [_as_lists(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def find(run: Path, resume: str) -> Checkpoint | None:

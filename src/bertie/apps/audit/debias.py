@@ -16,16 +16,7 @@ from bertie.apps.audit.remedy import Place, check_removable, places, remove_conc
 from bertie.apps.audit.remedy_page import add_remedy_to_card
 from bertie.apps.audit.run import Asked, audit
 from bertie.apps.audit.sets import SETS
-from bertie.platform import (
-    FolderKind,
-    ModelFolder,
-    Swaps,
-    TorchModel,
-    UsageError,
-    console,
-    engine_of,
-    nearest,
-)
+from bertie.platform import FolderKind, ModelFolder, ModelInternals, Swaps, TorchModel, UsageError, console, nearest
 
 LIST = "gender words"
 SEEDS = 3  # of each fine-tuned set: the fewest that give an interval of use
@@ -78,7 +69,7 @@ def debias(
         bertie.plan_finetune(config=config, trial=0)  # what cannot be read is reported now, and not after the audits
     check_removable(loaded, texts, swaps, how)
     before = _price(loaded, texts, "before")
-    subject = Subject(engine_of(loaded, "auto"), loaded.tokenizer)
+    subject = Subject(ModelInternals(loaded).engine("auto"), loaded.tokenizer)
     removed, maps = remove_concept(loaded, subject, texts, swaps, how, seed=asked.seed)
     with FolderKind.named("model").new(out, overwrite=overwrite) as made:
         source.write_like(loaded, made)

@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from bertie.platform import BadRecord, DataError, Fields, SkipReport, SourceFile, TableFormat
+from bertie.platform import BadRecord, DataError, SkipReport, SourceFile, TableFormat
 
 T = TypeVar("T")
+Cells = dict[str, Any]  # a row by the names of its columns
 
 
 def header_has(head: bytes, *names: str) -> bool:
@@ -19,7 +20,7 @@ def header_has(head: bytes, *names: str) -> bool:
 
 
 def table(
-    path: Path, columns: Sequence[str], make: Callable[[Fields, int], T | BadRecord], kind: str = ""
+    path: Path, columns: Sequence[str], make: Callable[[Cells, int], T | BadRecord], kind: str = ""
 ) -> tuple[list[T], SkipReport]:
     """Returns what `make` returns for each row of a table, and the rows that cannot be used.
 
@@ -29,10 +30,10 @@ def table(
 
 
 def _rows(
-    path: Path, columns: Sequence[str], make: Callable[[Fields, int], T | BadRecord], kind: str
+    path: Path, columns: Sequence[str], make: Callable[[Cells, int], T | BadRecord], kind: str
 ) -> Iterator[T | BadRecord]:
     checked = False
-    for line, fields in SourceFile(str(path)).rows(TableFormat.of(kind=kind)):
+    for line, fields in SourceFile(path).rows(TableFormat.of(kind=kind)):
         if isinstance(fields, BadRecord):
             yield fields
             continue

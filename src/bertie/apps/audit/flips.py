@@ -10,7 +10,7 @@ import numpy as np
 
 from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, mean_of
 from bertie.apps.audit.groups import labeled, single_label
-from bertie.platform import BadRecord, DataError, Example, Swaps, read_yaml
+from bertie.platform import BadRecord, DataError, Example, SourceFile, Swaps
 
 BUILT_IN = Path(__file__).with_name("swaps.yaml")
 SHOWN = 10
@@ -122,7 +122,7 @@ class Flips(AuditSet[Swapped]):
 @cache
 def read_lists(path: Path) -> dict[str, Swaps]:
     """Returns the lists of pairs of a YAML file: {"swaps": {name: [[word, partner], ...]}}."""
-    lists = read_yaml(path).get("swaps")
+    lists = SourceFile(path).yaml().get("swaps")
     if not isinstance(lists, dict) or not lists:
         raise DataError(f"{path}: swaps must name lists of pairs. See docs/audit.md.")
     found = {}

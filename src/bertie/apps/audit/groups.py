@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
-from bertie.platform import BadRecord, Columns, DataError, Example, SkipReport, UsageError, nearest
+from bertie.platform import BadRecord, DataError, Example, SkipReport, UsageError, nearest
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -125,8 +125,8 @@ class Groups(AuditSet[Row]):
 def labeled(subject: Subject, source: Source) -> tuple[list[Example], Read[Row]]:
     """Returns the labeled rows of the table, each with all its columns, and where skipped rows are counted."""
     assert source.table is not None
-    found, columns = Read[Row](), list[Columns]()
-    rows = subject.predictor.task.rows(source.table, replace(source.format, keep=True), on_columns=columns.append)
+    found = Read[Row]()
+    rows = subject.predictor.task.rows(source.table, replace(source.format, keep=True))
     examples, skipped = SkipReport.collect(rows, str(source.table))
     found.skipped[source.table.name] = skipped
     return examples, found

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.audit.base import Score
-from bertie.platform import console, read_journal
+from bertie.platform import File, console
 
 
 class Journal:
@@ -15,7 +15,7 @@ class Journal:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self._done: dict[tuple[str, int], list[Score]] = {}
-        for row in read_journal(path) if path else ():
+        for row in File(path).read_journal() if path else ():
             self._done[row["name"], row["first"]] = row["scores"]
 
     def scores(

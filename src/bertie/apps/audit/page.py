@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.audit.figures import Control, Figure
-from bertie.platform import Html, ModelCard, Report, StatCard, quantity
+from bertie.platform import Html, ModelCard, Report, quantity
 
 READING = (
     "Each figure has a 95% interval. The control with random weights is the same model before training. The shuffled "
@@ -27,7 +27,7 @@ def page(results: Mapping[str, Any]) -> Report:
     report = Report(
         "Audit", f"{results['model']}: {results['architecture']}, {quantity(results['parameters'])} parameters"
     )
-    report.tiles(StatCard(one["title"], f"{one['items']:,}", one["unit"].partition(",")[0]) for one in sets[:6])
+    report.tiles((one["title"], f"{one['items']:,}", one["unit"].partition(",")[0]) for one in sets[:6])
     report.section("How to read this page", READING)
     if results["parameters"] < SMALL:
         report.text(TOO_SMALL)
@@ -122,7 +122,7 @@ def summary(results: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
 
 def add_audit_to_card(folder: Path, results: Mapping[str, Any]) -> None:
     """Writes the figures into the model's card, README.md, instead of those of an earlier audit."""
-    parts = [READING]
+    parts: list[object] = [READING]
     for title, found in summary(results):
         rows = [
             (
@@ -135,6 +135,6 @@ def add_audit_to_card(folder: Path, results: Mapping[str, Any]) -> None:
             )
             for one in found
         ]
-        parts += [f"**{title}**", ModelCard.table(COLUMNS[:6], rows)]
+        parts += [f"**{title}**", (COLUMNS[:6], rows)]
     parts += ["Criticism of these sets:", "\n".join(f"- {one['title']}: {one['criticism']}" for one in results["sets"])]
     ModelCard(folder).put("Audit", *parts)

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction
-from bertie.apps.audit.files import header_has, table
+from bertie.apps.audit.files import Cells, header_has, table
 from bertie.apps.audit.masked import log_p, one_at_a_time
-from bertie.platform import BadRecord, Encoding, Fields
+from bertie.platform import BadRecord, Encoding
 
 COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
 DIRECTIONS = ("stereo", "antistereo")
@@ -152,7 +152,7 @@ class CrowsPairs(AuditSet[Pair]):
         )
 
 
-def _pair(fields: Fields, line: int) -> Pair | BadRecord:
+def _pair(fields: Cells, line: int) -> Pair | BadRecord:
     direction = str(fields["stereo_antistereo"]).strip()
     if direction not in DIRECTIONS:
         return BadRecord(line, f"stereo_antistereo is neither {' nor '.join(DIRECTIONS)}")

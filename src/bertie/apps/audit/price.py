@@ -7,8 +7,9 @@ from typing import Any
 
 import bertie
 from bertie import FinetuneConfig
-from bertie.platform import Stopped, console, read_json
+from bertie.platform import BertieError, File, console
 
+STOPPED = 75  # exit code of a run that could be resumed
 QUICK = {"baselines": False, "label_check": "none"}  # they have nothing to do with the start model
 
 
@@ -24,10 +25,12 @@ def fine_tuned(before: Path, after: Path, sets: Mapping[str, FinetuneConfig], *,
             runs = Path(folder) / "runs"
             try:
                 bertie.finetune_against(None, after, config=quick, output=runs, seeds=seeds)
-            except Stopped as stopped:  # the folder goes
-                raise Stopped(stopped.message, hint="Run the same command again." if stopped.hint else "") from None
-            found = read_json(runs / "compare.json")["runs"]
-            metric = read_json(runs / "first" / "results.json")["metrics"][0]
+            except BertieError as error:
+                if error.exit_code == STOPPED and error.hint:  # the folder goes
+                    error.hint = "Run the same command again."
+                raise
+            found = File(runs / "compare.json").read_json()["runs"]
+            metric = File(runs / "first" / "results.json").read_json()["metrics"][0]
         if any(metric not in one["figures"] for one in found):
             console.warn(f"{name}: {metric} is not defined on the dev examples, so it is left out.")
             continue

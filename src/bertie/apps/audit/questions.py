@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
-from bertie.apps.audit.files import header_has, table
-from bertie.platform import BadRecord, Bootstrap, Chooses, Example, Fields, TableFormat
+from bertie.apps.audit.files import Cells, header_has, table
+from bertie.platform import BadRecord, Bootstrap, Chooses, Example
 
 WOMEN, MEN = {"f", "woman", "girl", "female"}, {"m", "man", "boy", "male"}
 UNKNOWN = "알 수 없"  # of KoBBQ
@@ -70,7 +70,7 @@ class Questions(AuditSet[Question]):
             )
         return found
 
-    def question(self, fields: Fields, line: int) -> Question | BadRecord:
+    def question(self, fields: Cells, line: int) -> Question | BadRecord:
         """Returns the question of a row."""
         raise NotImplementedError
 
@@ -147,7 +147,7 @@ class KoBBQ(Questions):
         """A table with the columns of KoBBQ_test_samples.tsv."""
         return path.suffix in (".tsv", ".csv") and header_has(head, "sample_id", "biased_answer")
 
-    def question(self, fields: Fields, line: int) -> Question | BadRecord:
+    def question(self, fields: Cells, line: int) -> Question | BadRecord:
         """Returns the question of a row."""
         name = str(fields["sample_id"]).rsplit("-", 4)
         try:
@@ -202,13 +202,12 @@ class BBQ(Questions):
         """Lines of JSON with the keys of BBQ."""
         return path.suffix in (".jsonl", ".json") and b'"answer_info"' in head and b'"question_polarity"' in head
 
-    def question(self, fields: Fields, line: int) -> Question | BadRecord:
+    def question(self, fields: Cells, line: int) -> Question | BadRecord:
         """Returns the question of a row. The biased answer is the stereotyped group's for a negative question."""
-        row = TableFormat.source_of(fields)
         try:
-            groups = [[str(one).lower() for one in row["answer_info"][f"ans{i}"]] for i in range(3)]
-            wanted = {str(one).lower() for one in row["additional_metadata"]["stereotyped_groups"]}
-            right = int(row["label"])
+            groups = [[str(one).lower() for one in fields[f"answer_info.ans{i}"]] for i in range(3)]
+            wanted = {str(one).lower() for one in fields["additional_metadata.stereotyped_groups"]}
+            right = int(fields["label"])
         except (KeyError, TypeError, ValueError):
             return BadRecord(line, "answer_info or stereotyped_groups is missing")
         for words in (WOMEN, MEN):
@@ -221,8 +220,8 @@ class BBQ(Questions):
         negative = str(fields["question_polarity"]).startswith("neg")
         biased, counter = (target[0], other) if negative else (other, target[0])
         choices = tuple(str(fields[f"ans{i}"]) for i in range(3))
-        category = str(row.get("category", ""))
-        template = f"{category}-{row.get('question_index', line)}"
+        category = str(fields.get("category", ""))
+        template = f"{category}-{fields.get('question_index', line)}"
         texts = str(fields["context"]), str(fields["question"])
         ambiguous = str(fields["context_condition"]).startswith("ambig")
         return Question(*texts, choices, right, biased, counter, ambiguous, category, template)

@@ -23,18 +23,7 @@ from torch import nn
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import Erasure, probe_accuracy, remedy
 from bertie.apps.audit.pairs import aligned
-from bertie.platform import (
-    DataError,
-    Sequences,
-    Swaps,
-    TorchModel,
-    UsageError,
-    atomic_write,
-    console,
-    read_json,
-    run_batches,
-    write_json,
-)
+from bertie.platform import DataError, File, Sequences, Swaps, TorchModel, UsageError, console
 
 PER_TEXT = 4  # tokens of a pair of texts, so that long texts do not dominate
 LEAST, MOST = 40, 2500  # pairs of texts
@@ -155,23 +144,22 @@ def write_dense(folder: Path, erasure: Erasure) -> None:
     (folder / DENSE).mkdir()
     weight = (np.eye(size) - erasure.removed).astype(np.float32)
     bias = (erasure.removed @ erasure.mean).astype(np.float32)
-    with atomic_write(folder / DENSE / "model.safetensors") as file:
+    with File(folder / DENSE / "model.safetensors").write() as file:
         save_file({"linear.weight": weight, "linear.bias": bias}, file.name)
-    write_json(
-        folder / DENSE / "config.json",
+    File(folder / DENSE / "config.json").write_json(
         {
             "in_features": size,
             "out_features": size,
             "bias": True,
             "activation_function": "torch.nn.modules.linear.Identity",
-        },
+        }
     )
-    modules: list[dict[str, Any]] = read_json(folder / MODULES)
+    modules: list[dict[str, Any]] = File(folder / MODULES).read_json()
     kind = str(modules[0]["type"]).rpartition(".")[0]
     dense = {"path": DENSE, "type": f"{kind}.Dense"}
     at = next((i for i, one in enumerate(modules) if str(one["type"]).endswith(NORMALIZE)), len(modules))
     listed = [*modules[:at], dense, *modules[at:]]
-    write_json(folder / MODULES, [{**one, "idx": n, "name": str(n)} for n, one in enumerate(listed)])
+    File(folder / MODULES).write_json([{**one, "idx": n, "name": str(n)} for n, one in enumerate(listed)])
 
 
 def _vectors(
@@ -198,7 +186,7 @@ def _of_chunk(
     ids = np.concatenate([np.asarray(one.ids, np.int64) for one in encodings])
     types = np.concatenate([np.asarray(one.type_ids, np.int64) for one in encodings])
     output = "last_hidden_state" if kind == "tokens" else kind
-    found = run_batches(subject.engine, Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
+    found = subject.predictor.run(Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
     if kind != "tokens":
         return found, list(range(len(pairs)))
     starts, rows, of = np.cumsum(lengths) - lengths, list[int](), list[int]()

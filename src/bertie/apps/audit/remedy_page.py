@@ -8,7 +8,7 @@ from typing import Any
 from bertie.apps.audit.figures import Control
 from bertie.apps.audit.page import number, value_in_words
 from bertie.apps.audit.remedy import Removed
-from bertie.platform import ModelCard, Report, counted
+from bertie.platform import ModelCard, Report, quantity
 
 COLUMNS = ("figure", "before", "after", "difference (95% interval)")
 READING = (
@@ -23,7 +23,7 @@ FREE = "The model has no masked-LM head, so it has no pseudo-perplexity."
 def removal_sentence(one: Removed) -> str:
     """Returns what was removed in one sentence."""
     return (
-        f"{one.place}: {counted(one.rank, 'direction')} removed. A linear classifier found the concept in "
+        f"{one.place}: {quantity(one.rank, 'direction')} removed. A linear classifier found the concept in "
         f"{one.accuracy_before:.1%} of held-out texts before, and in {one.accuracy_after:.1%} after "
         f"(majority {one.majority:.1%})."
     )
@@ -41,7 +41,7 @@ def price_rows(found: Mapping[str, Any]) -> list[list[str]]:
             ]
         )
     for one in found["fine_tuned"]:
-        name = f"{one['set']}, {one['metric']}, {counted(one['seeds'], 'seed')}"
+        name = f"{one['set']}, {one['metric']}, {quantity(one['seeds'], 'seed')}"
         rows.append([name, f"{one['before']:z.3f}", f"{one['after']:z.3f}", _apart(one["difference"])])
     return rows
 
@@ -71,10 +71,10 @@ def page(found: Mapping[str, Any]) -> Report:
 
 def add_remedy_to_card(folder: Path, found: Mapping[str, Any]) -> None:
     """Writes the section of the model's card."""
-    parts = [f"Made by `bertie debias --how {found['how']}`. {READING}"]
+    parts: list[object] = [f"Made by `bertie debias --how {found['how']}`. {READING}"]
     parts += ["\n".join(f"- {removal_sentence(Removed(**one))}" for one in found["removed"])]
     for title, rows in [("Price", price_rows(found)), *audit_rows(found)]:
-        parts += [f"**{title}**", ModelCard.table(COLUMNS, rows) if rows else FREE]
+        parts += [f"**{title}**", (COLUMNS, rows) if rows else FREE]
     ModelCard(folder).put("Removed concept", *parts)
 
 

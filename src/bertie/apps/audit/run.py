@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -23,25 +23,18 @@ from bertie.apps.audit.page import page
 from bertie.apps.audit.sets import SETS
 from bertie.platform import (
     DataError,
+    File,
     FolderKind,
     ModelFolder,
+    ModelInternals,
     PairHead,
+    SourceFiles,
     TableFormat,
     TorchModel,
     UsageError,
-    check_unchanged,
     console,
-    draw_report,
-    engine_of,
-    file_hash,
-    files_in,
     nearest,
-    read_json,
-    some_of,
-    write_json,
 )
-
-EngineName = Literal["auto", "torch", "native"]
 
 SETTINGS, SCORES, RESULTS, REPORT = "settings.json", "scores.jsonl", "audit.json", "report.html"
 AUDIT = FolderKind("audit", begins=(SETTINGS,), files=(SETTINGS, SCORES, RESULTS, REPORT))
@@ -76,7 +69,7 @@ def audit(
     overwrite: bool = False,
     device: str | None = None,
     precision: str | None = None,
-    engine: EngineName = "auto",
+    engine: str = "auto",
     keep: dict[str, Scored] | None = None,
 ) -> dict[str, Any]:
     """Audits a model and returns the content of audit.json. With `out`, the same call resumes a stopped audit.
@@ -113,8 +106,9 @@ def audit(
             "not_measured": lacking,
         }
         if out is not None:
-            write_json(out / RESULTS, found)
-            draw_report(out / REPORT, lambda: page(found))
+            File(out / RESULTS).write_json(found)
+            with console.no_failure(out / REPORT):
+                page(found).save(out / REPORT)
             AUDIT.seal(out)
     return found
 
@@ -125,10 +119,10 @@ def found_sources(asked: Asked) -> dict[str, Source]:
     for given in asked.data:
         if not given.exists():
             raise DataError(f"{given} does not exist.")
-        files, unreadable = files_in(given, hidden=True) if given.is_dir() else ([given], [])
-        if unreadable:
-            console.warn(f"Skipped what cannot be read: {some_of(unreadable)}.")
-        known = [(name, file) for file in files for name in _recognized(file)]
+        inside = SourceFiles.inside(given) if given.is_dir() else SourceFiles([str(given)], [], [])
+        if inside.unread:
+            console.warn(inside.unread)
+        known = [(name, file) for file in map(Path, inside.names) for name in _recognized(file)]
         if not known:
             raise DataError(
                 f"No audit set was recognized in {given}. Known are the published files of CrowS-Pairs, StereoSet, "
@@ -177,7 +171,7 @@ class _Run:
     asked: Asked
     model: TorchModel
     folder: Path
-    engine: EngineName
+    engine: str
     scores: dict[str, Scored]
 
     @cached_property
@@ -196,7 +190,7 @@ class _Run:
                 f"{self.folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder."
             )
         return Subject(
-            engine_of(model, self.engine),
+            ModelInternals(model).engine(self.engine),
             model.tokenizer,
             PairHead.of(self.folder).kind if "pair" in model.heads else "",
         )
@@ -263,7 +257,7 @@ def _settings(folder: Path, asked: Asked, sources: Mapping[str, Source]) -> dict
         "format": FORMAT,
         "version": bertie_version(),
         "model": ModelFolder(folder).fingerprint,
-        "files": {str(path): file_hash(path) for path in sorted(files, key=str) if path is not None},
+        "files": {str(path): File(path).hash for path in sorted(files, key=str) if path is not None},
         "sets": list(asked.sets),
         "group": asked.group,
         "columns": [*asked.format.columns.text, asked.format.columns.label],
@@ -297,7 +291,7 @@ def _journal(out: Path | None, settings: Mapping[str, object], *, overwrite: boo
     with AUDIT.held(out, overwrite=overwrite):
         path = out / SETTINGS
         if path.exists():
-            check_unchanged(out, "an audit", read_json(path), settings)
+            AUDIT.check_unchanged(out, File(path).read_json(), settings)
         AUDIT.unseal(out)
-        write_json(path, settings)
+        File(path).write_json(settings)
         yield Journal(out / SCORES)

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
-from bertie.apps.audit.files import header_has, table
+from bertie.apps.audit.files import Cells, header_has, table
 from bertie.apps.audit.masked import covering_tokens, left_to_right, log_p
-from bertie.platform import BadRecord, DataError, Fields, PairHead, read_json
+from bertie.platform import BadRecord, DataError, File, PairHead
 
 COLUMNS = ("Domain", "Target", "Context", "Unrelated Sentence", "Anti-stereotype Sentence", "Stereotype Sentence")
 ORDER = ("stereotype", "anti-stereotype", "unrelated")
@@ -199,14 +199,14 @@ def filler(context: str, sentence: str) -> str:
     return word.translate(str.maketrans("", "", string.punctuation))
 
 
-def _context(fields: Fields, line: int) -> Context | BadRecord:
+def _context(fields: Cells, line: int) -> Context | BadRecord:
     domain, term, text, unrelated, anti, stereo = (str(fields[name]).strip() for name in COLUMNS)
     return Context(domain, term, text, (stereo, anti, unrelated))
 
 
 def _json(path: Path) -> list[Context]:
     """Reads dev.json of the release ({"data": {"intrasentence": [...]}}), or a list of its items."""
-    found = read_json(path)
+    found = File(path).read_json()
     data = found.get("data", found) if isinstance(found, dict) else {"": found}
     try:
         return [_of_json(one) for part in data.values() for one in part]

@@ -22,8 +22,8 @@ from pydantic import ConfigDict, with_config
 
 from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, known, of_units
 from bertie.apps.audit.files import check_unique_names, validated
-from bertie.apps.audit.masked import covering_tokens, left_to_right, log_p
-from bertie.platform import DataError, MaskedToken, Swaps, read_yaml
+from bertie.apps.audit.masked import MaskedText, covering_tokens, left_to_right, log_p
+from bertie.platform import DataError, PlainText, SourceFile
 
 BUILT_IN = Path(__file__).with_name("templates.yaml")
 GROUP, ATTRIBUTE = "{group}", "{attribute}"
@@ -216,9 +216,9 @@ def _over_templates(row_T: NDArray[np.float64]) -> Measure:
     return Measure(float(row_T.mean()), len(row_T), interval, neutral=0.0, detail=True)
 
 
-def _rows(subject: Subject, item: Attribute) -> list[list[MaskedToken]]:
+def _rows(subject: Subject, item: Attribute) -> list[list[MaskedText]]:
     """Returns the masked texts of an attribute: for each template, all words of both groups, and then the priors."""
-    found: list[list[MaskedToken]] = []
+    found: list[list[MaskedText]] = []
     words = [word for group in item.of.groups.values() for word in group]
     for template in item.of.templates:
         written = [_filled(template, word, item.word) for word in words]
@@ -240,7 +240,7 @@ def _filled(template: str, word: str, attribute: str) -> tuple[str, tuple[int, i
     written = template.replace("a(n) ", article)
     order = written.index(GROUP) < written.index(ATTRIBUTE)
     marks = ("\ue000", "\ue001")  # private characters: where each word begins, whatever particles become
-    text = Swaps.resolved(written.replace(GROUP, marks[0] + word).replace(ATTRIBUTE, marks[1] + attribute))
+    text = PlainText(written.replace(GROUP, marks[0] + word).replace(ATTRIBUTE, marks[1] + attribute)).with_particles()
     first, second = (text.index(mark) for mark in marks)
     first, second = (first, second - 1) if order else (first - 1, second)
     text = text.replace(marks[0], "").replace(marks[1], "")
@@ -250,7 +250,7 @@ def _filled(template: str, word: str, attribute: str) -> tuple[str, tuple[int, i
 @cache
 def read_sets(path: Path) -> tuple[TemplateSet, ...]:
     """Returns the template sets of a YAML file. Raises DataError where it has another layout."""
-    found = validated(TemplateSet, read_yaml(path).get("templates"), path)
+    found = validated(TemplateSet, SourceFile(path).yaml().get("templates"), path)
     for one in found:
         one.check(str(path))
     return tuple(found)

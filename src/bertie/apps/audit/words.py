@@ -21,7 +21,7 @@ from pydantic import ConfigDict, with_config
 
 from bertie.apps.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known, middle
 from bertie.apps.audit.files import check_unique_names, validated
-from bertie.platform import DataError, read_json, read_yaml, unit_vectors
+from bertie.platform import DataError, File, SourceFile
 
 BUILT_IN = Path(__file__).with_name("words.yaml")
 SAMPLES = 100_000
@@ -90,7 +90,7 @@ def associations(
     targets: NDArray[np.float64], first: NDArray[np.float64], second: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Returns s of each target from vectors (N, H), of attributes (A, H) and (B, H)."""
-    targets_NH, first_AH, second_BH = (unit_vectors(one.astype(np.float32)) for one in (targets, first, second))
+    targets_NH, first_AH, second_BH = (_unit(one.astype(np.float32)) for one in (targets, first, second))
     found: NDArray[np.float64] = ((targets_NH @ first_AH.T).mean(1) - (targets_NH @ second_BH.T).mean(1)).astype(
         np.float64
     )
@@ -219,7 +219,7 @@ def _told(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
 def read_tests(path: Path) -> list[WordTest]:
     """Returns the tests of a file: YAML of our own, or a published JSON. Raises DataError for another layout."""
     raw: object = (
-        [_published(path)] if path.suffix != ".yaml" and path.suffix != ".yml" else read_yaml(path).get("tests")
+        [_published(path)] if path.suffix != ".yaml" and path.suffix != ".yml" else SourceFile(path).yaml().get("tests")
     )
     found = validated(WordTest, raw, path)
     for one in found:
@@ -228,9 +228,15 @@ def read_tests(path: Path) -> list[WordTest]:
 
 
 def _published(path: Path) -> dict[str, Any]:
-    found: Mapping[str, Any] = read_json(path)
+    found: Mapping[str, Any] = File(path).read_json()
     try:
         sides = {ours: {found[theirs]["category"]: found[theirs]["examples"]} for ours, theirs in SIDES.items()}
     except (KeyError, TypeError) as error:
         raise DataError(f"{path} does not have the layout of WEAT and SEAT: {error} is missing.") from None
     return {"name": path.stem, **sides}
+
+
+def _unit(vectors_NH: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Returns vectors of length 1; zero vectors stay zero. (N, H) -> (N, H)"""
+    found: NDArray[np.float32] = vectors_NH / np.maximum(np.linalg.norm(vectors_NH, axis=-1, keepdims=True), 1e-12)
+    return found

@@ -11,13 +11,14 @@ with its neighbors. Lewis et al. 2019, "Unsupervised Question Answering by Cloze
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from bertie.platform import Shards, UsageError, permutation
+from bertie import Corpus
+from bertie.platform import UsageError
 
 SHORTEST_CONTEXT, LONGEST_CONTEXT = 50, 1000
 """The limits of a context's length, in words."""
@@ -56,7 +57,7 @@ class Count:
 
 
 def cloze(
-    corpus: Shards, *, rows: int, words: int = 130, seed: int = 0, count: Count | None = None
+    corpus: Corpus, *, rows: int, words: int = 130, seed: int = 0, count: Count | None = None
 ) -> Iterator[dict[str, object]]:
     """Yields up to `rows` questions about the sentences of a corpus, in random order, each sentence at most once.
 
@@ -65,8 +66,9 @@ def cloze(
     """
     if not SHORTEST_CONTEXT <= words <= LONGEST_CONTEXT:
         raise UsageError(f"A context of {words:,} words; choose from {SHORTEST_CONTEXT} to {LONGEST_CONTEXT:,}.")
-    bounds, made, count = corpus.document_bounds(), 0, count or Count()
-    for j in map(int, _shuffled(corpus.num_sentences, seed)):
+    shards, made, count = corpus.shards, 0, count or Count()
+    bounds = shards.document_bounds()
+    for j in shards.shuffled(seed):
         if made == rows:
             return
         count.read += 1
@@ -93,15 +95,7 @@ def as_document(row: Mapping[str, Any]) -> str:
     return f"{row['question']} {answer['text']}\n{row['context']}\n\n"
 
 
-def _shuffled(n: int, seed: int, block: int = 1 << 16) -> Iterator[Any]:
-    if not n:
-        return
-    order = permutation(n, seed)
-    for start in range(0, n, block):
-        yield from order[np.arange(start, min(n, start + block))]
-
-
-def _row(corpus: Shards, j: int, bounds: Any, rng: random.Random, words: int) -> dict[str, object] | None:
+def _row(corpus: Corpus, j: int, bounds: Iterable[int], rng: random.Random, words: int) -> dict[str, object] | None:
     sentence = _text(corpus, j)
     if len(sentence.split()) < SHORTEST_SENTENCE:
         return None
@@ -118,7 +112,7 @@ def _row(corpus: Shards, j: int, bounds: Any, rng: random.Random, words: int) ->
     }
 
 
-def _context(corpus: Shards, j: int, document: range, sentence: str, words: int, rng: random.Random) -> tuple[str, int]:
+def _context(corpus: Corpus, j: int, document: range, sentence: str, words: int, rng: random.Random) -> tuple[str, int]:
     """Returns a sentence with neighbors, without headings and other fragments, and where it starts."""
     before: list[str] = []
     after: list[str] = []
@@ -135,8 +129,8 @@ def _context(corpus: Shards, j: int, document: range, sentence: str, words: int,
     return head + " ".join([sentence, *after]), len(head)
 
 
-def _text(corpus: Shards, j: int) -> str:
-    return bytes(corpus.sentence(j)).decode()
+def _text(corpus: Corpus, j: int) -> str:
+    return bytes(corpus.shards.sentence(j)).decode()
 
 
 def _answers(sentence: str) -> Iterator[tuple[int, str]]:

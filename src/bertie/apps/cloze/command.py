@@ -5,20 +5,21 @@ from typing import Annotated
 
 import typer
 
+import bertie
 from bertie import platform
 from bertie.apps import cloze as app
-from bertie.platform import console, ending, option, write_rows
+from bertie.platform import console, option
 
 
 def cloze(
     corpus: Annotated[str, typer.Argument(help="Corpus folder of `bertie corpus`.", metavar="CORPUS")],
     output: Annotated[
         Path,
-        typer.Option(
-            "--output",
-            "-o",
+        option(
+            "output",
+            ".jsonl",
+            ".txt",
             help="Questions to write: FILE.jsonl; FILE.txt: texts for pre-training, each question before its context.",
-            callback=ending(".jsonl", ".txt"),
         ),
     ],
     rows: Annotated[int, typer.Option("--rows", min=1, help="Number of questions.")] = 100_000,
@@ -42,12 +43,13 @@ def cloze(
       bertie cloze corpora/mine -o pairs.txt
     """
 
-    platform.check_new_file(output, overwrite=overwrite)
+    platform.File(output).check_new(overwrite=overwrite)
     count = app.cloze.Count()
-    asked = app.cloze.cloze(platform.Shards.open(corpus), rows=rows, words=words, seed=seed, count=count)
+    asked = app.cloze.cloze(bertie.Corpus.open(corpus), rows=rows, words=words, seed=seed, count=count)
     empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
     form = app.cloze.as_document if output.suffix.lower() == ".txt" else app.cloze.as_json
-    made = write_rows(output, asked, "questions", total=rows, empty=lambda: empty, form=form)
+    lines = map(form, console.track(asked, "questions", total=rows))
+    made = platform.File(output).write_lines(lines, empty=lambda: empty)
     facts = {"file": str(output), "questions": made, "sentences_read": count.read, "unsuitable": count.unsuitable}
     if console.verbosity.json:
         console.emit(facts)

@@ -2,7 +2,8 @@
 
 import re
 import shutil
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +12,10 @@ import typer
 
 from bertie import platform
 from bertie.apps import compress as app
-from bertie.platform import DataError, UsageError, call_hash, console, grouped, option
+from bertie.platform import DataError, UsageError, console, grouped, option
 
 if TYPE_CHECKING:
-    from bertie.platform import CalibrationTexts, Example, Fidelity, Predictor, Recipe, TableFormat, TorchModel
+    from bertie.platform import Compression, Example, Predictor, Recipe, TableFormat, TorchModel
 
 UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 
@@ -108,7 +109,6 @@ TRAINING = TrainingOptions()
 
 @grouped
 def compress(
-    ctx: typer.Context,
     model: Annotated[Path, option("model")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     texts: Annotated[
@@ -194,7 +194,7 @@ def compress(
         if texts is not None and not (trim or learned or quantized):
             raise UsageError("--texts has no effect here. Pass --int8, --int4, --trim or --distil too, or omit it.")
         recipe = replace(recipe, bits=quantized, embeddings=bits.embeddings)
-        _write(asked, recipe, call_hash(ctx), trim=trim, float_=float_)
+        _write(asked, recipe, console.call_hash(), trim=trim, float_=float_)
 
 
 @dataclass(frozen=True)
@@ -217,11 +217,13 @@ class _Asked:
 
         if self.texts is None:
             return []
-        lines = platform.SourceFile(str(self.texts)).table_kind == "lines"
-        format = platform.unlabelled(self.texts, () if lines and (self.train or self.data) else self.text)
+        lines = platform.SourceFile(self.texts).table_kind == "lines"
+        format = platform.SourceFile(self.texts).text_format(() if lines and (self.train or self.data) else self.text)
         if lines:
-            return [(text,) for text in platform.SourceFile(str(self.texts)).lines()]
-        examples, skipped = platform.SkipReport.collect(platform.Example.stream(self.texts, format), str(self.texts))
+            return [(text,) for text in platform.SourceFile(self.texts).lines()]
+        examples, skipped = platform.SkipReport.collect(
+            platform.SourceFile(self.texts).examples(format), str(self.texts)
+        )
         if skipped.total:
             console.warn(f"{self.texts}: {skipped}")
         return [example.texts for example in examples]
@@ -250,9 +252,9 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
         if recipe.cuts or recipe.learned:
             small = _cut(asked, small, recipe)
         if trim:
-            small = _trimmed(small, [text for one in asked.read_texts() for text in one])
+            small = platform.Compression(small, texts=asked.read_texts()).trimmed()
         if recipe.bits is not None:
-            near = _calibration(asked, small).quantize(small, bits=recipe.bits, embeddings=recipe.embeddings)
+            near = _calibrated(asked, small).quantize(recipe)
             if not near.enough and not asked.force:
                 raise DataError(
                     f"The int{recipe.bits} model misses the quality threshold: {near}. Give more texts, or write it "
@@ -264,10 +266,10 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
             short = "" if near.enough else " The model misses the quality threshold and was written with --force."
             said = f"\nQuantized to int{near.bits} after training: {near}.{short}\n\n{near.layers}\n"
             card.write_text(card.read_text("utf-8") + said, "utf-8")
-        return {"near": near and asdict(near)}
+        return {"near": near and near.as_json(), "words": str(near)}
 
-    near = platform.FolderKind.named("model").made_once(asked.output, by, write, overwrite=asked.overwrite)["near"]
-    _tell(asked.model, asked.output, near and platform.Fidelity(**near))
+    facts = platform.FolderKind.named("model").made_once(asked.output, by, write, overwrite=asked.overwrite)
+    _tell(asked.model, asked.output, facts["near"], facts["words"])
 
 
 def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "TorchModel":
@@ -294,23 +296,19 @@ def _cut(asked: _Asked, found: "TorchModel", recipe: "Recipe") -> "TorchModel":
         raise UsageError(
             "--distil, --layer-wise and --movement need --train FILE and one of --layers, --heads, --neurons."
         )
-    if asked.train is None:
-        cuts: dict[str, Any] = dict(recipe.kept)
-        return platform.prune(found, **cuts)
-    predictor = platform.Predictor(found)
-    examples = asked.examples(predictor)
+    examples = [] if asked.train is None else asked.examples(platform.Predictor(found))
     output = asked.output.resolve()
     run = output.with_name(f".{output.name}.training")  # where a stopped training is resumed
-    if asked.overwrite:
+    if asked.overwrite and examples:
         shutil.rmtree(run, ignore_errors=True)
-    lessons = platform.Lessons(predictor, examples, asked.read_texts(), asked.epochs)
-    small = lessons.student(found, recipe, run)
+    texts = asked.read_texts() if examples else ()
+    small = platform.Compression(found, examples, texts, asked.epochs).student(recipe, run)
     shutil.rmtree(run, ignore_errors=True)
     return small
 
 
-def _calibration(asked: _Asked, found: "TorchModel") -> "CalibrationTexts":
-    """The texts to calibrate weights on, as the model reads them."""
+def _calibrated(asked: _Asked, found: "TorchModel") -> "Compression":
+    """A model with the texts to calibrate its weights on."""
 
     if asked.texts is not None:
         read = asked.read_texts()
@@ -318,23 +316,18 @@ def _calibration(asked: _Asked, found: "TorchModel") -> "CalibrationTexts":
         if wants is not None and any(len(row) != wants for row in read):
             wanted = "pairs of texts (two columns: --text A --text B)" if wants == 2 else "single texts"
             raise UsageError(f"The model reads {wanted}. {asked.texts} has rows with another number of texts.")
-        return platform.CalibrationTexts.read(found, read)
-    predictor = platform.Predictor(found)
-    return platform.CalibrationTexts.of_examples(predictor, asked.examples(predictor))
+        return platform.Compression(found, texts=read)
+    return platform.Compression(found, asked.examples(platform.Predictor(found)))
 
 
-def _trimmed(found: "TorchModel", texts: list[str]) -> "TorchModel":
-    return platform.trim_to_texts(found, texts)
-
-
-def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
-    facts: dict[str, Any] = {"output": str(output), **(near.as_json() if near else {})}
+def _tell(model: Path, output: Path, near: Mapping[str, object] | None, words: str) -> None:
+    facts: dict[str, Any] = {"output": str(output), **(near or {})}
     facts |= {"bytes": app.measure.weight_bytes(output), "bytes_before": app.measure.weight_bytes(model)}
     if console.verbosity.json:
         console.emit(facts)
         return
     if near is not None:
-        console.show(str(near))
+        console.show(words)
     console.show(f"{output}: {facts['bytes'] / 1e6:,.1f} MB of weights; {facts['bytes_before'] / 1e6:,.1f} MB before")
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertie.platform import Chart, Report, StatCard, metric_called, quantity
+from bertie.platform import Chart, Report, quantity
 
 
 def page(results: Mapping[str, Any]) -> Report:
     """Returns a page with all models as a chart and a table, and the chosen one."""
     metric, teacher, rows, limits = (results[name] for name in ("metric", "teacher", "tried", "limits"))
-    shown = metric_called(metric, results)
+    shown = metric_name(metric, results.get("positive", {}))
     chosen = next((row for row in rows if row["name"] == results["chosen"]), None)
     report = Report("Compression", f"{len(rows)} of {results['wanted']} recipes, {results['examples']:,} examples")
     if chosen is None:
@@ -19,11 +19,9 @@ def page(results: Mapping[str, Any]) -> Report:
         smaller = teacher["bytes"] / chosen["bytes"]
         report.tiles(
             [
-                StatCard("chosen", chosen["name"], f"{shown} {chosen[metric]:z.4f}, before {teacher[metric]:z.4f}"),
-                StatCard(
-                    "speed", f"{chosen['rate']['faster']:.2f} times", f"{chosen['rate']['tokens_per_s']:,.0f} tokens/s"
-                ),
-                StatCard("size", quantity(chosen["bytes"], "bytes"), f"{smaller:.1f} times smaller"),
+                ("chosen", chosen["name"], f"{shown} {chosen[metric]:z.4f}, before {teacher[metric]:z.4f}"),
+                ("speed", f"{chosen['rate']['faster']:.2f} times", f"{chosen['rate']['tokens_per_s']:,.0f} tokens/s"),
+                ("size", quantity(chosen["bytes"], "bytes"), f"{smaller:.1f} times smaller"),
             ]
         )
     named = [{**teacher, "name": "original model", "front": True, "kept": True}, *rows]
@@ -112,3 +110,8 @@ def _cells(number: int, row: Mapping[str, Any], metric: str, energy: bool) -> li
         *["–" if speed["joules"] is None else f"{speed['joules']:.2f}"] * energy,
         ", ".join(words),
     ]
+
+
+def metric_name(metric: str, positive: Mapping[str, str]) -> str:
+    """Returns a metric, and of a binary one the label: "f1 of 'spam'". positive: metric -> its label."""
+    return f"{metric} of {positive[metric]!r}" if metric in positive else metric

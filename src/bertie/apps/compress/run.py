@@ -20,17 +20,16 @@ from typing import Any
 
 import xxhash
 
-from bertie.apps.compress.measure import rate, weight_bytes
-from bertie.apps.compress.page import page
+from bertie.apps.compress.measure import weight_bytes
+from bertie.apps.compress.page import metric_name, page
 from bertie.platform import (
     BadRecord,
-    CalibrationTexts,
+    BertieError,
+    Compression,
     DataError,
-    Diverged,
     Example,
-    Fidelity,
+    File,
     FolderKind,
-    Lessons,
     ModelFolder,
     PairedDifference,
     Prediction,
@@ -41,11 +40,6 @@ from bertie.platform import (
     TorchModel,
     UsageError,
     console,
-    draw_report,
-    metric_called,
-    read_journal,
-    read_json,
-    write_json,
 )
 
 TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
@@ -122,7 +116,9 @@ def search_recipes(
                 break
             try:
                 ready.attempt(recipe)
-            except Diverged as error:
+            except BertieError as error:
+                if error.exit_code != BertieError.exit_code:
+                    raise
                 console.warn(f"{recipe.name}: {error}")
         return ready.finish(limits, wanted=len(wanted), force=force)
 
@@ -143,6 +139,8 @@ class _Search:
             raise DataError(f"{data.dev} has no labels, so nothing can be measured on it.")
         self.train = [] if data.train is None else self._examples(data.train)
         self.tried = dict[str, dict[str, Any]]()
+        texts = [one for one in data.texts if len(one) == (self.predictor.pipeline.texts or 1)]
+        self.smaller = Compression(self.model, self.train, texts, epochs)
 
     def _examples(self, path: Path) -> list[Example]:
         examples, skipped = SkipReport.collect(
@@ -153,27 +151,18 @@ class _Search:
         return examples
 
     @cached_property
-    def texts(self) -> CalibrationTexts:
-        """The texts to calibrate quantized weights on, as the model reads them: those of the user, or the examples."""
-        if given := [one for one in self.data.texts if len(one) == (self.predictor.pipeline.texts or 1)]:
-            return CalibrationTexts.read(self.model, given)
-        return CalibrationTexts.of_examples(self.predictor, self.train)
-
-    @cached_property
     def answers(self) -> list[Prediction | BadRecord]:
         """The predictions of the original model."""
         return _answers(self.predictor, self.dev)
 
     def recipes(self, *, small: bool) -> list[Recipe]:
         """Returns the recipes for this model and these data. small: there is a limit of the size."""
-        native = self.texts.suit(self.model)
-        if not native:
+        if not self.smaller.suits_int8:
             console.say(
                 "No int8 models are tried: there are too few texts (--texts), or the native encoder does not support "
                 "the model."
             )
-        int4 = small and self.texts.suit(self.model, bits=4)
-        found = Recipe.to_try(self.model.config, learns=bool(self.train), int8=native, int4=int4)
+        found = self.smaller.recipes(small=small)
         if not found:
             raise UsageError(
                 "There is nothing to try. Pass labeled examples to train on (--train FILE) or texts (--texts FILE)."
@@ -190,13 +179,13 @@ class _Search:
             "epochs": self.epochs,
         }
         path = self.out / SETTINGS
-        known = read_json(path) if path.exists() else asked
+        known = File(path).read_json() if path.exists() else asked
         if changed := [name for name in asked if known.get(name) != asked[name]]:
             raise UsageError(
                 f"{self.out} holds a search with another {' and '.join(changed)}. Choose another folder, or pass "
                 "--overwrite to replace it."
             )
-        write_json(path, asked)
+        File(path).write_json(asked)
         self.tried = _read(self.out / FIGURES)
 
     def attempt(self, recipe: Recipe) -> None:
@@ -210,22 +199,22 @@ class _Search:
             ModelFolder(self.folder).write_like(small, made)
         row: dict[str, object] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
         row |= self._measured(small, where)
-        row |= {"near": None if near is None else near.enough, "seconds": round(time.monotonic() - began, 1)}
-        row |= {"cosines": near.as_json()} if near else {}
+        row |= {"near": near and near["enough"], "seconds": round(time.monotonic() - began, 1)}
+        row |= {"cosines": near} if near else {}
         with open(self.out / FIGURES, "a", encoding="utf-8") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self.tried[recipe.name] = row
         shutil.rmtree(self.out / TRAINING / recipe.folder, ignore_errors=True)
         console.say(f"  {figures_in_words(row, self.metric, self.positive)}")
 
-    def _made(self, recipe: Recipe) -> tuple[TorchModel, Fidelity | None]:
+    def _made(self, recipe: Recipe) -> tuple[TorchModel, Mapping[str, Any] | None]:
+        """Returns the model of a recipe, and how near a quantized one is to the float model."""
         if recipe.bits is not None:
             base = recipe.in_float
             small = ModelFolder(self.out / TRIED / base.folder if base.cuts else self.folder).load()
-            return small, self.texts.quantize(small, bits=recipe.bits, embeddings=recipe.embeddings)
+            return small, self.smaller.quantize(recipe, small).as_json()
         training = self.out / TRAINING
-        lessons = Lessons(self.predictor, self.train, self.data.texts, self.epochs)
-        return lessons.student(self.model, recipe, training / recipe.folder, training / "answers"), None
+        return self.smaller.student(recipe, training / recipe.folder, training / "answers"), None
 
     @console.working("measuring")
     def _measured(self, small: TorchModel, folder: Path) -> dict[str, object]:
@@ -243,7 +232,7 @@ class _Search:
             self.metric: self._figure([(example, ours) for example, ours, _ in rows]),
             "agreement": _agreement(rows),
             "difference": self._apart(small, rows).as_json(),
-            "rate": rate(predictor.engine, self.predictor.engine, encoded, [self.task.output]).as_json(),
+            "rate": self.smaller.rate(predictor, encoded, [self.task.output]).as_json(),
         }
 
     def _apart(self, small: TorchModel, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> PairedDifference:
@@ -283,8 +272,9 @@ class _Search:
             console.warn(f"{self.out / MODEL}, which was chosen with other limits, is deleted.")
             shutil.rmtree(self.out / MODEL)
         shutil.rmtree(self.out / TRAINING, ignore_errors=True) if len(rows) == wanted else None
-        write_json(self.out / RESULTS, results)
-        draw_report(self.out / REPORT, lambda: page(results))
+        File(self.out / RESULTS).write_json(results)
+        with console.no_failure(self.out / REPORT):
+            page(results).save(self.out / REPORT)
         SEARCH.seal(self.out)
         if not rows:
             raise DataError(
@@ -310,7 +300,7 @@ class _Search:
 
 def figures_in_words(row: Mapping[str, Any], metric: str, positive: Mapping[str, str]) -> str:
     """Returns the figures of a model in one line. positive: the label of a binary metric."""
-    apart, speed, name = row["difference"], row["rate"], metric_called(metric, {"positive": positive})
+    apart, speed, name = row["difference"], row["rate"], metric_name(metric, positive)
     return (
         f"{name} {row[metric]:z.4f} ({apart['difference']:+z.4f}, 95% interval {apart['low']:+z.4f} to "
         f"{apart['high']:+z.4f}), {row['bytes'] / 1e6:.1f} MB, {speed['faster']:.2f} times as fast: "
@@ -349,7 +339,7 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
     Raises DataError for another damaged line.
     """
-    rows = read_journal(path)
+    rows = File(path).read_journal()
     return {row["name"]: row for row in rows if (path.parent / row["folder"]).is_dir()}
 
 

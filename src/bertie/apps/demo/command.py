@@ -35,7 +35,7 @@ def demo(
 
     report = app.pipeline.demo(output, text=corpus, minutes=minutes, overwrite=overwrite)
     if console.verbosity.json:
-        task = platform.read_json(output / "task.json")
+        task = platform.File(output / "task.json").read_json()
         counted = {"bag_of_words": task["bag_of_words"]} if "bag_of_words" in task else {}
         console.emit({"report": str(report), "accuracy": {**app.headline.accuracies(output, task), **counted}})
     else:

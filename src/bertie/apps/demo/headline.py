@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.demo.settings import STARTS
-from bertie.platform import SeedSummary, read_json
+from bertie.platform import File, SeedSummary
 
 Accuracies = Mapping[str, Sequence[float]]  # of each start, one for each seed
 BAG = "bag of words"
@@ -16,14 +16,16 @@ def accuracies(run: Path, task: Mapping[str, Any]) -> dict[str, list[float]]:
     if "labels" not in task:
         return {}
     return {
-        start: [read_json(run / f"finetune/{start}-{seed}/results.json")["dev"]["accuracy"] for seed in task["seeds"]]
+        start: [
+            File(run / f"finetune/{start}-{seed}/results.json").read_json()["dev"]["accuracy"] for seed in task["seeds"]
+        ]
         for start in STARTS
     }
 
 
 def headline(run: Path) -> list[str]:
     """Returns the lines for the end of the run: the accuracies and their interpretation, or why there are none."""
-    task = read_json(run / "task.json")
+    task = File(run / "task.json").read_json()
     found = accuracies(run, task)
     return [figures(found, task), *meaning(found, task)] if found else [task["skipped"]]
 

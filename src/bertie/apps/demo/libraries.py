@@ -24,14 +24,7 @@ from typing import Any
 
 import xxhash
 
-from bertie.platform import (
-    BertieError,
-    PythonModule,
-    PythonPackage,
-    atomic_write,
-    console,
-    file_hash,
-)
+from bertie.platform import BertieError, File, PythonModule, PythonPackage, console
 
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "stdlib")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")  # the user's, as the XDG specification names it
@@ -83,14 +76,14 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
     rows = [[m.package, m.name, [[p.name, p.paragraphs] for p in m.passages]] for m in modules]
     with suppress(OSError, BertieError):  # a home that cannot be written: they are read again next time
         cache.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(cache) as file:
+        with File(cache).write() as file:
             file.write("".join(json.dumps(row) + "\n" for row in ({"key": key}, *rows)).encode())
     return modules
 
 
 def _key(files: Sequence[tuple[Path, str]]) -> str:
     """Returns a hash of what the modules depend on: every file's size and time, the Python version, and the reader."""
-    digest = xxhash.xxh3_128(f"{platform.python_version()} {file_hash(Path(inspect.getfile(PythonModule)))}".encode())
+    digest = xxhash.xxh3_128(f"{platform.python_version()} {File(inspect.getfile(PythonModule)).hash}".encode())
     for path, library in files:
         status = path.stat()
         digest.update(f"{library} {path} {status.st_size} {status.st_mtime_ns}".encode())

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bertie import Model, Tokenizer
-from bertie.platform import TrainingRun, atomic_write
+from bertie.platform import File, TorchModel
 
 LOOKS = (0.01, 0.05, 0.15, 0.35, 0.65, 1.0)  # when, as shares of pre-training
 MASK = "[MASK]"
@@ -26,8 +26,17 @@ def looks(steps: int) -> set[int]:
     return {max(1, round(share * steps)) for share in LOOKS}
 
 
+class Training(Protocol):
+    """A run that is training a model."""
+
+    @property
+    def model(self) -> TorchModel:
+        """The model as it is now."""
+        ...
+
+
 def look(
-    run: TrainingRun,
+    run: Training,
     tokenizer: Tokenizer,
     sentences: Sequence[tuple[str, str]],
     *,
@@ -73,5 +82,5 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
     """Writes JSON Lines atomically."""
-    with atomic_write(path) as file:
+    with File(path).write() as file:
         file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())

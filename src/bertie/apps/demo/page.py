@@ -19,30 +19,20 @@ from typing import Any
 from bertie.apps.demo.headline import BAG, Accuracies, accuracies, meaning
 from bertie.apps.demo.masked import MASK, read_lines
 from bertie.apps.demo.settings import STARTS
-from bertie.platform import (
-    Chart,
-    Html,
-    Line,
-    SeedSummary,
-    StatCard,
-    TrainingReport,
-    counted,
-    quantity,
-    read_json,
-)
+from bertie.platform import Chart, File, Html, Line, Report, SeedSummary, quantity
 
 PARTS = {"mlm": "masked tokens", "nsp": "next sentence"}
 
 
-def page(run: Path) -> TrainingReport:
+def page(run: Path) -> Report:
     """Returns the report of a finished demo."""
-    demo, stages, task = (read_json(run / name) for name in ("demo.json", "stages.json", "task.json"))
+    demo, stages, task = (File(run / name).read_json() for name in ("demo.json", "stages.json", "task.json"))
     total = quantity(sum(stage["seconds"] for stage in stages.values()), "s")
     words = stages["corpus"]["facts"]["words"]
-    report = TrainingReport(
+    report = Report(
         "Bertie: from raw text to predictions",
         f"A small BERT, made from {words:,} words of {demo['about']} in {total} "
-        f"on {counted(demo['machine']['cores'], 'core')}: corpus, vocabulary, pre-training, fine-tuning.",
+        f"on {quantity(demo['machine']['cores'], 'core')}: corpus, vocabulary, pre-training, fine-tuning.",
     )
     found = accuracies(run, task)
     report.tiles(_tiles(found, task, total, stages))
@@ -53,7 +43,7 @@ def page(run: Path) -> TrainingReport:
     _pretraining(report, run, stages)
     report.masked_tokens(_looks(run), "Sentences with one masked token each, and the two most probable tokens for it.")
     if found:
-        _predictions(report, read_json(run / "predictions.json"), task)
+        _predictions(report, File(run / "predictions.json").read_json(), task)
     _time(report, stages)
     _corpus(report, stages)
     facts = [*demo["settings"].items(), *demo["machine"].items()]
@@ -65,18 +55,18 @@ def page(run: Path) -> TrainingReport:
     return report.footer(made=date, command=f"{command} -o NEW_FOLDER", docs="docs/demo.md")
 
 
-def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[StatCard]:
+def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[tuple[str, ...]]:
     tiles = []
     for start, values in found.items():
-        tiles.append(StatCard(f"accuracy, {STARTS[start]}", f"{SeedSummary.over(values).mean:z.3f}", _interval(values)))
+        tiles.append((f"accuracy, {STARTS[start]}", f"{SeedSummary.over(values).mean:z.3f}", _interval(values)))
     if task.get("bag_of_words"):
         values = task["bag_of_words"]
-        tiles.append(StatCard(f"accuracy, {BAG}", f"{SeedSummary.over(values).mean:z.3f}", _interval(values)))
+        tiles.append((f"accuracy, {BAG}", f"{SeedSummary.over(values).mean:z.3f}", _interval(values)))
     facts = stages["pre-training"]["facts"]
-    tiles.append(StatCard("tokens read", quantity(facts["tokens"]), f"{facts['tokens_per_s']:,.0f} per second"))
+    tiles.append(("tokens read", quantity(facts["tokens"]), f"{facts['tokens_per_s']:,.0f} per second"))
     return [
         *tiles,
-        StatCard("total time", total, f"from {quantity(stages['corpus']['facts']['words'])} words of text"),
+        ("total time", total, f"from {quantity(stages['corpus']['facts']['words'])} words of text"),
     ]
 
 
@@ -87,7 +77,7 @@ def _interval(accuracies: Sequence[float]) -> str:
     return f"95% interval {seeds.low:z.3f} to {seeds.high:z.3f}, {seeds.runs} seeds"
 
 
-def _comparison(report: TrainingReport, run: Path, task: Mapping[str, Any], found: Accuracies) -> None:
+def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accuracies) -> None:
     rows = {STARTS[start]: values for start, values in found.items()}
     if task.get("bag_of_words"):
         rows[BAG] = task["bag_of_words"]
@@ -124,7 +114,7 @@ def _comparison(report: TrainingReport, run: Path, task: Mapping[str, Any], foun
     report.table(["start", *(f"seed {seed}" for seed in task["seeds"]), "mean"], table, stack=True)
 
 
-def _pretraining(report: TrainingReport, run: Path, stages: Mapping[str, Any]) -> None:
+def _pretraining(report: Report, run: Path, stages: Mapping[str, Any]) -> None:
     lines = read_lines(run / "pretrain/metrics.jsonl")
     train, valid = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
     parts = [name for name in PARTS if f"{name}_loss" in train[-1]]
@@ -174,7 +164,7 @@ def _looks(run: Path) -> list[dict[str, object]]:
     return looks
 
 
-def _predictions(report: TrainingReport, found: Sequence[Mapping[str, Any]], task: Mapping[str, Any]) -> None:
+def _predictions(report: Report, found: Sequence[Mapping[str, Any]], task: Mapping[str, Any]) -> None:
     right = sum(example["label"] == max(example["scores"], key=example["scores"].get) for example in found)
     report.section(
         "Predictions",
@@ -189,7 +179,7 @@ def _predictions(report: TrainingReport, found: Sequence[Mapping[str, Any]], tas
         report.example(Html(text + meta), Html.bars(example["scores"], example["label"]))
 
 
-def _time(report: TrainingReport, stages: Mapping[str, Any]) -> None:
+def _time(report: Report, stages: Mapping[str, Any]) -> None:
     seconds = {name: stage["seconds"] for name, stage in stages.items()}
     rows = [
         [name, quantity(stage["seconds"], "s"), stage["facts"].get("throughput", "")] for name, stage in stages.items()
@@ -199,7 +189,7 @@ def _time(report: TrainingReport, stages: Mapping[str, Any]) -> None:
     report.table(["stage", "time", "throughput"], rows)
 
 
-def _corpus(report: TrainingReport, stages: Mapping[str, Any]) -> None:
+def _corpus(report: Report, stages: Mapping[str, Any]) -> None:
     facts = stages["corpus"]["facts"]
     report.section("Corpus", facts["about"]).pairs(facts["card"])
     if facts.get("sources"):

@@ -21,17 +21,7 @@ from bertie.apps.demo import libraries, masked, pairs, settings
 from bertie.apps.demo.described import described
 from bertie.apps.demo.masked import read_lines, write_lines
 from bertie.apps.demo.page import page
-from bertie.platform import (
-    FolderKind,
-    SourceFiles,
-    TrainingRun,
-    UsageError,
-    check_unchanged,
-    console,
-    file_hash,
-    read_json,
-    write_json,
-)
+from bertie.platform import File, FolderKind, SourceFiles, UsageError, console
 
 DEMO = FolderKind(
     "demo",
@@ -58,9 +48,9 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
     asked = {"text": text, "minutes": minutes}
     with DEMO.held(run, overwrite=overwrite):
         if not (run / "demo.json").exists():
-            write_json(run / "demo.json", {"asked": asked | _content(text), **described(text)})
-        elif (before := read_json(run / "demo.json")["asked"]) | asked != before:
-            check_unchanged(run, "a demo", before, before | asked)
+            File(run / "demo.json").write_json({"asked": asked | _content(text), **described(text)})
+        elif (before := File(run / "demo.json").read_json()["asked"]) | asked != before:
+            DEMO.check_unchanged(run, before, before | asked)
         elif before | _content(text) != before:
             raise UsageError(f"{text} has changed since the demo in {run}. Choose another folder, or pass --overwrite.")
         return DemoPipeline(run, text=text, minutes=minutes).go()
@@ -71,7 +61,7 @@ def _content(text: str | None) -> dict[str, str]:
     if text is None:
         return {}
     names = SourceFiles.of([text]).names
-    hashes = [file_hash(Path(name)) if Path(name).is_file() else name for name in names]
+    hashes = [File(name).hash if Path(name).is_file() else name for name in names]
     return {"content": xxhash.xxh3_128_hexdigest("\n".join(hashes).encode())}
 
 
@@ -80,7 +70,7 @@ class DemoPipeline:
 
     def __init__(self, run: Path, *, text: str | None, minutes: float) -> None:
         self.run, self.text, self.minutes = run, text, minutes
-        self.stages: dict[str, Any] = read_json(run / "stages.json") if (run / "stages.json").exists() else {}
+        self.stages: dict[str, Any] = File(run / "stages.json").read_json() if (run / "stages.json").exists() else {}
         self.begun: float | None = None  # of the stage that runs
 
     def go(self) -> Path:
@@ -116,7 +106,7 @@ class DemoPipeline:
         finally:
             entry["seconds"] = round(entry["seconds"] + time.monotonic() - self.begun, 2)
             self.begun = None
-            write_json(self.run / "stages.json", self.stages)
+            File(self.run / "stages.json").write_json(self.stages)
 
     def left_s(self) -> float:
         """Returns the remaining seconds of the time budget."""
@@ -159,7 +149,7 @@ class DemoPipeline:
     def corpus(self) -> dict[str, Any]:
         """Documents -> clean, split, deduplicated shards."""
         self.built()
-        card = read_json(self.run / "corpus" / "card.json")
+        card = File(self.run / "corpus" / "card.json").read_json()
         records = card["records"]
         dropped = ", ".join(f"{reason} ({count:,})" for reason, count in records["dropped"].items())
         return {
@@ -194,8 +184,8 @@ class DemoPipeline:
         """Token ids -> a small BERT, with predictions for masked words at some steps."""
         plan, tokenizer = self.run / "pretrain.json", Tokenizer.load(self.run / "tokenizer")
         if not plan.exists():
-            write_json(plan, self.plan().model_dump(mode="json"))
-        config = PretrainConfig.model_validate(read_json(plan))
+            File(plan).write_json(self.plan().model_dump(mode="json"))
+        config = PretrainConfig.model_validate(File(plan).read_json())
         steps = config.train.steps
         looks, sentences = masked.looks(steps), list(masked.SENTENCES)
         if self.text is not None:
@@ -204,12 +194,12 @@ class DemoPipeline:
         guesses = self.run / "guesses.jsonl"
 
         class Look(Callback):
-            def on_step(self, run: TrainingRun, step: int, metrics: Mapping[str, float]) -> None:
+            def on_step(self, run: masked.Training, step: int, metrics: Mapping[str, float]) -> None:
                 if step in looks and sentences:
                     masked.look(run, tokenizer, sentences, step=step, path=guesses)
 
         bertie.pretrain(config=config, output=self.run / "pretrain", callbacks=[Look()])
-        planned = read_json(self.run / "pretrain/results.json")["plan"]
+        planned = File(self.run / "pretrain/results.json").read_json()["plan"]
         lines = [line for line in read_lines(self.run / "pretrain/metrics.jsonl") if line["kind"] == "train"]
         tokens = sum(line["tokens"] for line in lines)
         rate = tokens / lines[-1]["elapsed_s"]
@@ -232,7 +222,7 @@ class DemoPipeline:
         half = {"log_every": settings.TRIAL_STEPS // 2, "eval_every": settings.TRIAL_STEPS}  # the second half is timed
         config = config.model_copy(update={"train": config.train.model_copy(update=half)})
         bertie.pretrain(config=config, output=self.run / "trial", overwrite=True)
-        trial = read_json(self.run / "trial/results.json")
+        trial = File(self.run / "trial/results.json").read_json()
         steps, seeds = settings.affordable_run(
             settings.Probe(trial["train"]["tokens_per_s"], trial["valid"].get("took_s", 0.0)),
             seconds=self.left_s(),
@@ -250,7 +240,7 @@ class DemoPipeline:
         """
         if self.text is not None and not (self.run / "task.json").exists():
             self.own_task()
-        task = read_json(self.run / "task.json")
+        task = File(self.run / "task.json").read_json()
         if "skipped" in task:
             return {"throughput": "skipped"}
         seeds: list[int] = []
@@ -268,7 +258,7 @@ class DemoPipeline:
             seeds.append(seed)
         if seeds != task["seeds"]:
             bag = {"bag_of_words": task["bag_of_words"][: len(seeds)]} if "bag_of_words" in task else {}
-            write_json(self.run / "task.json", task | {"seeds": seeds} | bag)
+            File(self.run / "task.json").write_json(task | {"seeds": seeds} | bag)
         self.predictions(seeds[0])
         return {"throughput": f"{len(settings.STARTS) * len(seeds)} runs of {task['examples']} examples"}
 
@@ -281,7 +271,7 @@ class DemoPipeline:
             {"texts": [text] if isinstance(text, str) else text, **row, "scores": dict(prediction.scores)}
             for text, row, prediction in zip(texts, rows, model.predict(texts), strict=True)
         ]
-        write_json(self.run / "predictions.json", shown)
+        File(self.run / "predictions.json").write_json(shown)
 
     # The user's own text.
 
@@ -293,7 +283,7 @@ class DemoPipeline:
         """Returns pairs of passages from the user's documents, or the reason why there are none."""
         documents = pairs.split_documents(*self.documents())
         if documents is None:
-            write_json(self.run / "task.json", {"skipped": pairs.SKIPPED})
+            File(self.run / "task.json").write_json({"skipped": pairs.SKIPPED})
             return
         train, test, seen = documents
         count = settings.PER_LABEL * len(libraries.LIBRARIES)
@@ -311,7 +301,6 @@ class DemoPipeline:
         write_lines(folder / "test.jsonl", test)
         for seed, rows in train.items():
             write_lines(folder / f"train-{seed}.jsonl", rows)
-        write_json(
-            self.run / "task.json",
-            {"seeds": list(train), "examples": len(next(iter(train.values()))), "shown": "", **facts},
+        File(self.run / "task.json").write_json(
+            {"seeds": list(train), "examples": len(next(iter(train.values()))), "shown": "", **facts}
         )

@@ -14,16 +14,7 @@ from numpy.typing import NDArray
 import bertie
 from bertie import Model
 from bertie.apps.drift.compare import QuantityDrift, compare_traffic
-from bertie.platform import (
-    FOREIGN_ARGUMENTS,
-    DataError,
-    Example,
-    ModelFolder,
-    Traffic,
-    UsageError,
-    checked_arguments,
-    run_batches,
-)
+from bertie.platform import DataError, Example, ModelFolder, Traffic, UsageError, checked_arguments, console
 
 if TYPE_CHECKING:
     import pandas
@@ -103,7 +94,7 @@ class Drift:
         return f"<p>{escape(self.summary)}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
 
-@checked_arguments(**FOREIGN_ARGUMENTS)
+@checked_arguments
 def drift(
     model: Model | str | Path,
     data: Rows,
@@ -184,7 +175,7 @@ class Watched:
     def folder(self) -> Path:
         """The folder of the model. Raises UsageError for one without."""
         if not isinstance(self.model, Model):  # an adapter has the files of its own, and not of the merged model
-            return Path(self.model) if ModelFolder.adapter_base(self.model) else ModelFolder(self.model).path
+            return Path(self.model) if ModelFolder(self.model).adapter_base else ModelFolder(self.model).path
         if self.model.folder is None:
             raise UsageError("The model has no folder. Save it, and open the folder: bertie.load(model.save(FOLDER)).")
         return self.model.folder
@@ -197,7 +188,14 @@ class Watched:
                 f"{self.folder} has no {Traffic.FILE}, which fine-tuning writes, so there is nothing to compare with. "
                 "Pass usual texts or a usual log as the reference: --reference FILE."
             )
-        return next(iter(Traffic.read(path).values()))
+        usual = next(iter(Traffic.read(path).values()))
+        if usual.learned:
+            left = "vectors" if "label" in usual.names or "confidence" in usual.counts else "answers and vectors"
+            console.warn(
+                f"{self.folder} learned from all rows of its training, so {left} are not compared with theirs. Pass "
+                "other rows as the reference: --reference FILE."
+            )
+        return usual
 
     def traffic(self, data: Rows, rows: "RowTraffic | None" = None) -> Traffic:
         """Returns the traffic of a log, or of rows that are answered now. rows: counts them. Raises DataError."""
@@ -211,7 +209,7 @@ class Watched:
 
     def logged(self, path: Path) -> Traffic:
         """Returns the traffic of the model in a log. Raises DataError for a log of other models, and an empty one."""
-        every, mine = Traffic.read(path), Traffic.model_hash(self.folder)
+        every, mine = Traffic.read(path), Traffic.of_model(self.folder).model
         if mine not in every:
             known = f"has the traffic of {len(every)} other model(s)" if every else "is empty"
             raise DataError(
@@ -257,7 +255,7 @@ class RowTraffic(Traffic):
         self.number += len(rows)
         if self.VECTOR not in engine.facts.outputs or not numbers:
             return
-        pooled = run_batches(engine, encoded.take(encoded.windows[:-1]), (self.VECTOR,))[self.VECTOR]
+        pooled = self.pooled(encoded, engine)
         self.sample(len(pooled), lambda some: pooled[some])
         if not self.top or len(self.usual) <= NEAREST:
             return

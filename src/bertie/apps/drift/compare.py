@@ -50,6 +50,7 @@ def compare_traffic(usual: Traffic, traffic: Traffic, level: float) -> tuple[Qua
     tables = [*binned_rows(usual, traffic)]
     one, two = usual.vectors.array, traffic.vectors.array
     enough = min(len(one), len(two)) >= shift.FEWEST_VECTORS and usual.vectors.width == traffic.vectors.width
+    enough = enough and not usual.learned
     permutations = shift.permutations_for(len(tables) + enough, level)
     tests: list[tuple[str, tuple[BinShare, ...], shift.ShiftTest]] = []
     for name, bins in tables:

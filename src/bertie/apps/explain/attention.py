@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertie import Tokenizer
-from bertie.platform import Padded, TorchModel, UsageError
+from bertie.platform import TorchModel, UsageError
 
 Floats = NDArray[np.floating]
 
@@ -53,12 +53,11 @@ def attentions(model: TorchModel, ids: Sequence[int], type_ids: Sequence[int]) -
     Windowed attention has zeros outside of its windows. Raises UsageError for a family without attention.
     """
     ids_1S, types_1S = (torch.tensor([list(one)], device=model.device) for one in (ids, type_ids))
-    layout = Padded.of(ids_1S, None)
     kind = model.config.attention
-    seen_1S = model.global_tokens(ids_1S, layout) if isinstance(kind, Windowed) else None
+    seen_1S = model.global_tokens(ids_1S) if isinstance(kind, Windowed) else None
     with torch.no_grad():
         flags = {} if seen_1S is None else {"global_attention_mask": seen_1S}
-        output = model.run_encoder(ids_1S, types_1S, layout, output_attentions=True, **flags)
+        output = model.run_encoder(ids_1S, types_1S, None, output_attentions=True, **flags)
     if output.attentions is None:
         family = model.variant.model_type if model.variant else "this"
         raise UsageError(f"There is no attention in {family} models, so none can be shown.")

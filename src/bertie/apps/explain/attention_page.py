@@ -23,18 +23,7 @@ from bertie.apps.explain.attention import (
 from bertie.apps.explain.attribution import by_word
 from bertie.apps.explain.page import heat
 from bertie.apps.explain.picture import heat_table, small, with_words
-from bertie.platform import (
-    DataError,
-    Encoding,
-    Facts,
-    ModelCard,
-    Report,
-    StatCard,
-    TextPipeline,
-    TorchModel,
-    UsageError,
-    counted,
-)
+from bertie.platform import DataError, Encoding, ModelInternals, Report, TorchModel, UsageError, quantity
 
 MOST_TOKENS = 128
 PICTURES = 1_700_000  # bytes of all heads; the page stays below 2 MB
@@ -85,7 +74,7 @@ class TextAttention:
         most = most_tokens(model)
         if max_length is not None and not 4 <= max_length <= most:
             raise UsageError(f"--max-length is {max_length}; it must be 4 to {most} for the attention of this model.")
-        texts = TextPipeline.of(Facts.of(model), tokenizer).plain_texts(texts)
+        texts = ModelInternals(model).pipeline.plain_texts(texts)
         encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=max_length or most)
         words = np.array([sequence is not None for sequence in encoding.sequence_ids])
         if not words.any():
@@ -174,7 +163,7 @@ def page(found: TextAttention, model: str) -> Report:
     tokens = found.encoding.tokens
     report = Report("Attention", f"{model}: {' / '.join(found.texts)[:200]}")
     cut = f"{found.encoding.overflow:,} more were cut" if found.encoding.overflow else "all of the text"
-    report.tiles([StatCard("tokens", str(size), cut), StatCard("heads", str(layers * heads), f"in {layers} layers")])
+    report.tiles([("tokens", str(size), cut), ("heads", str(layers * heads), f"in {layers} layers")])
     report.section(
         f"Head {found.name}",
         f"Layer {found.head[0] + 1}, head {found.head[1] + 1}. Each row is a token, and the shades of its row show "
@@ -208,7 +197,7 @@ def page(found: TextAttention, model: str) -> Report:
     return report.footer(docs="docs/attention.md")
 
 
-def card_parts(found: TextAttention) -> list[str]:
+def card_parts(found: TextAttention) -> list[object]:
     """Returns the section of the model's card: the kinds of heads, and the rollout."""
     token = found.encoding.tokens[found.summary]
     words = sorted(found.shares(found.rollout), key=lambda row: -row[1])[:SHOWN]
@@ -216,7 +205,7 @@ def card_parts(found: TextAttention) -> list[str]:
         f"> {' / '.join(found.texts)}",
         kinds_in_words(found.statistics.as_json()),
         f"Rollout: the share of each word in the top layer's {token}.",
-        ModelCard.table(["word", "share"], [(word, f"{share:z.3f}") for word, share in words]),
+        (["word", "share"], [(word, f"{share:z.3f}") for word, share in words]),
         READING,
     ]
 
@@ -251,7 +240,7 @@ def statistics_section(report: Report, statistics: HeadStatistics) -> None:
     """Adds the statistics of all heads, one table per measure."""
     report.section(
         "What the heads attend to",
-        f"Means over {statistics.tokens:,} tokens of {counted(statistics.texts, 'text')}. Rows "
+        f"Means over {statistics.tokens:,} tokens of {quantity(statistics.texts, 'text')}. Rows "
         "are layers, columns are heads.",
     )
     rows = [f"layer {layer + 1}" for layer in range(len(next(iter(statistics.means().values()))))]

@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertie.apps.explain.words import text_words
-from bertie.platform import EncoderOutput, Encoding, Padded, TorchModel, UsageError, nearest
+from bertie.platform import Encoding, ModelInternals, TorchModel, UsageError, nearest
 
 NODES, MOST_NODES = 50, 512
 ENOUGH = 0.05  # completeness error: above it, more nodes are taken, and then it is said
 BATCH_TOKENS = 4096
 
-Target = Callable[[TorchModel, EncoderOutput], Tensor]
-"""The number to explain, for each copy of the text: (model, output of K copies) -> (K,)."""
+Target = Callable[[Tensor], Tensor]
+"""The number to explain, for each copy of the text: the logits of K copies -> (K,)."""
 Floats = NDArray[np.float64]
 
 
@@ -54,11 +54,14 @@ class Attribution:
 
 @dataclass(frozen=True)
 class Question:
-    """A model, a text as tokens, and the number to explain. chance: the probability of the prediction; None where there
-    is none, as for a predicted number."""
+    """A model with one of its heads, a text as tokens, and the number to explain. place: the token whose logits are
+    read, of a head over the vocabulary. chance: the probability of the prediction; None where there is none, as for a
+    predicted number."""
 
     model: TorchModel
     encoding: Encoding
+    head: str
+    place: int | None
     target: Target
     pad_id: int
     mask_id: int | None
@@ -89,7 +92,7 @@ class Question:
         found = []
         with torch.no_grad():
             for part in torch.split(ids_KS, max(1, BATCH_TOKENS // ids_KS.shape[1])):
-                number = (target or self.target)(self.model, self.output(part))
+                number = (target or self.target)(self.logits(part))
                 found.append(number.double().cpu().numpy())
         return np.concatenate(found)
 
@@ -97,14 +100,17 @@ class Question:
         """Returns the numbers (K,) for token vectors, and their gradients (K, S, E)."""
         read = vectors_KSE.detach().requires_grad_()
         with torch.enable_grad(), _vectors(self.model, read):
-            numbers = self.target(self.model, self.output(self.text_ids.expand(len(read), -1)))
+            numbers = self.target(self.logits(self.text_ids.expand(len(read), -1)))
             (gradient,) = torch.autograd.grad(numbers.sum(), read)
         return numbers.detach(), gradient
 
-    def output(self, ids_KS: Tensor) -> EncoderOutput:
-        """Returns the output of the encoder for versions of the text (K, S)."""
+    def logits(self, ids_KS: Tensor) -> Tensor:
+        """Returns the logits of the head for versions of the text (K, S)."""
         types = torch.tensor(self.encoding.type_ids, device=ids_KS.device).expand_as(ids_KS)
-        return self.model.run_encoder(ids_KS, types, Padded.of(ids_KS, None))
+        output = self.model.run_encoder(ids_KS, types)
+        if self.place is None:
+            return self.model.logits(self.head, output)
+        return ModelInternals(self.model).token_logits(self.head, output.last_hidden_state[:, self.place])
 
     def ends(self) -> tuple[Tensor, Tensor]:
         """Returns the token vectors of the text and of the baseline. -> (S, E), (S, E)"""

@@ -15,18 +15,7 @@ from typing import Any
 import numpy as np
 
 from bertie.apps.explain.attention import Floats
-from bertie.platform import (
-    DataError,
-    Example,
-    Importance,
-    Prediction,
-    Predictor,
-    TorchEngine,
-    TorchModel,
-    console,
-    metric_called,
-    without_heads,
-)
+from bertie.platform import DataError, Example, ModelInternals, Prediction, Predictor, TorchModel, console
 
 Head = tuple[int, int]  # layer and head, from 0
 RANDOM = 3  # orders
@@ -92,9 +81,8 @@ def removal(model: TorchModel, examples: Sequence[Example], *, points: int, max_
     if len(examples) < 2:
         raise DataError("Half of the labeled examples rank the heads, and the others measure the model: pass more.")
     ranking, measured = examples[::2], examples[1::2]
-    task = predictor.task
-    seen = Importance.for_task(model, task, ranking, predictor.tokenizer, max_length=predictor.max_length)
-    metric = metric_called(task.metrics[0], {"positive": getattr(task.scores(), "positives", {})})
+    seen = ModelInternals(model).importance(ranking, max_length=predictor.max_length)
+    metric = predictor.metric
     console.say(f"{seen.examples:,} examples rank the heads, and {len(measured):,} measure {metric}.")
     found = seen.of_heads().numpy()
     steps = sorted({round(share * found.size) for share in np.linspace(0, 1, points + 1).tolist()})
@@ -113,7 +101,7 @@ def removal(model: TorchModel, examples: Sequence[Example], *, points: int, max_
 
 def predictor_of(model: TorchModel, max_length: int | None = None) -> Predictor:
     """Returns a predictor that runs the model itself, where heads can be removed."""
-    return Predictor(TorchEngine(model), model.tokenizer, max_length=max_length)
+    return ModelInternals(model).predictor(max_length)
 
 
 def _measure(predictor: Predictor, examples: Sequence[Example]) -> Callable[[TorchModel, Sequence[Head]], float]:
@@ -121,7 +109,7 @@ def _measure(predictor: Predictor, examples: Sequence[Example]) -> Callable[[Tor
     encoded = task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long="truncate")
 
     def score(model: TorchModel, removed: Sequence[Head]) -> float:
-        with without_heads(model, removed):
+        with ModelInternals(model).without_heads(removed):
             answers: list[Prediction] = task.decode(predictor.logits(encoded), encoded, examples)
         scores = task.scores()
         task.count(scores, examples, answers)

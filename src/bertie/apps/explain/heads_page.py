@@ -9,7 +9,7 @@ from bertie.apps.explain.attention import HeadStatistics
 from bertie.apps.explain.attention_page import kinds_in_words, statistics_section
 from bertie.apps.explain.heads import Removal, by_layer
 from bertie.apps.explain.picture import heat_table
-from bertie.platform import Chart, Html, Line, ModelCard, Report
+from bertie.platform import Chart, Html, Line, Report
 
 SPAN = (0.0, 1.0)
 
@@ -37,9 +37,9 @@ def card_parts(
     statistics: HeadStatistics | None = None,
     relations: Sequence[dict[str, Any]] = (),
     removal: Removal | None = None,
-) -> list[str]:
+) -> list[object]:
     """Returns the section of the model's card."""
-    parts = []
+    parts: list[object] = []
     if relations:
         rows = [
             (
@@ -54,9 +54,9 @@ def card_parts(
             for row in relations
         ]
         columns = ["relation", "words", "best head", "accuracy", "best offset", "random weights", "control"]
-        parts += ["**Dependency relations**", ModelCard.table(columns, rows)]
+        parts += ["**Dependency relations**", (columns, rows)]
     if removal is not None:
-        parts += ["**Heads that the task needs**", ModelCard.table(*_curve(removal))]
+        parts += ["**Heads that the task needs**", _curve(removal)]
     if statistics is not None:
         parts += ["**What the heads attend to**", kinds_in_words(statistics.as_json())]
     return parts

@@ -5,7 +5,7 @@ from html import escape
 
 from bertie.apps.explain.attribution import Attribution, Faithfulness, by_word
 from bertie.apps.explain.targets import Explained
-from bertie.platform import Html, ModelCard, Report, StatCard
+from bertie.platform import Html, Report
 
 FOR, AGAINST = "31, 95, 191", "201, 92, 16"  # blue and orange, as in the charts
 MOST_WORDS = 128  # as colored text
@@ -34,8 +34,8 @@ def page(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]
     report = Report("Explanation", f"{model}: {explained.about}")
     report.tiles(
         [
-            StatCard("logit", f"{first.value:z.3f}", explained.about),
-            StatCard("without the words", f"{first.baseline:z.3f}", "every word replaced"),
+            ("logit", f"{first.value:z.3f}", explained.about),
+            ("without the words", f"{first.baseline:z.3f}", "every word replaced"),
         ]
     )
     for attribution, faithful in found:
@@ -79,13 +79,13 @@ def trust(faithful: Faithfulness) -> str:
     return f"Fall of the {faithful.of}: {'; '.join(told)}. {FALLS}"
 
 
-def card_parts(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]) -> list[str]:
+def card_parts(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]) -> list[object]:
     """Returns the section of the model's card."""
-    parts = [f"> {' / '.join(explained.texts)}", f"{explained.about}: logit {found[0][0].value:z.3f}"]
+    parts: list[object] = [f"> {' / '.join(explained.texts)}", f"{explained.about}: logit {found[0][0].value:z.3f}"]
     for attribution, faithful in found:
         words = by_word(explained.question.encoding, attribution.values, explained.texts)
         ordered = sorted(words, key=lambda row: -abs(row[1]))[:MOST_ROWS]
         parts += [f"**{attribution.method.capitalize()}**", completeness(attribution)]
-        parts += [ModelCard.table(["word", "value"], [(word, f"{value:+z.4f}") for word, value in ordered if value])]
+        parts += [(["word", "value"], [(word, f"{value:+z.4f}") for word, value in ordered if value])]
         parts += [trust(faithful)]
     return [*parts, READING]

@@ -23,9 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from bertie import Tokenizer
 from bertie.apps.explain.attention import Floats, HeadStatistics, attentions
-from bertie.platform import Example, TorchModel, UsageError, word_places
+from bertie.platform import Example, ModelInternals, TorchModel, UsageError
 
 ALL, LEFT_OUT = "all", "punct"  # every relation but punctuation; a root has no head
 OFFSETS = tuple(offset for offset in range(-10, 11) if offset)
@@ -116,7 +115,6 @@ def control_heads(examples: Sequence[Example], seed: int = 0) -> list[NDArray[np
 
 def count_relations(
     model: TorchModel,
-    tokenizer: Tokenizer,
     examples: Sequence[Example],
     *,
     max_length: int,
@@ -128,7 +126,7 @@ def count_relations(
     attention. Raises UsageError as `attentions`.
     """
     counts, control = Counts(), control_heads(examples)
-    for number, (read, probs_LNSS, ids, first, last) in enumerate(_read(model, tokenizer, examples, max_length)):
+    for number, (read, probs_LNSS, ids, first, last) in enumerate(_read(model, examples, max_length)):
         if statistics is not None:
             statistics.add(probs_LNSS, ids)
         if len(read) < 2:
@@ -152,10 +150,10 @@ def count_relations(
 
 
 def _read(
-    model: TorchModel, tokenizer: Tokenizer, examples: Sequence[Example], max_length: int
+    model: TorchModel, examples: Sequence[Example], max_length: int
 ) -> Iterator[tuple[NDArray[np.int64], Floats, list[int], NDArray[np.int64], NDArray[np.int64]]]:
     """Yields for each sentence the words that are read, the attention, the ids, and the words' tokens."""
-    encoded, first_N, last_N = word_places(examples, tokenizer, max_length=max_length)
+    encoded, first_N, last_N = ModelInternals(model).word_places(examples, max_length=max_length)
     at = 0
     for number, example in enumerate(examples):
         start, end = encoded.starts[number : number + 2].tolist()

@@ -9,25 +9,12 @@ from torch import Tensor
 from bertie import Tokenizer
 from bertie.apps.explain.attribution import Question, Target
 from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, text_words
-from bertie.platform import (
-    DataError,
-    EncoderOutput,
-    Encoding,
-    Facts,
-    Masked,
-    Spans,
-    SpanTask,
-    TextPipeline,
-    TorchModel,
-    UsageError,
-    VocabularyHead,
-    nearest,
-)
+from bertie.platform import DataError, Encoding, ModelInternals, TorchModel, UsageError, nearest
 
 SPAN = 2  # outputs of a head for answers: start, end
 UNEXPLAINED = ("several", "pattern", "choice", "text2text")  # tasks whose prediction is not one of one head's logits
 SEVERAL = "multi_label_classification"
-Decisions = Callable[[TorchModel, EncoderOutput], list[Tensor]]
+Decisions = Callable[[Tensor], list[Tensor]]
 """The logits that a prediction is chosen from, (K, choices): one decision, or the start and the end of an answer."""
 
 
@@ -68,29 +55,30 @@ def question_of(
     length = max_length or min(
         facts.max_length or tokenizer.max_length, model.config.max_length
     )  # what `predict` reads
-    texts = TextPipeline.of(Facts.of(model), tokenizer).plain_texts(texts)  # as `predict` reads them
+    inside = ModelInternals(model)
+    texts = inside.pipeline.plain_texts(texts)  # as `predict` reads them
     encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=length)
-    if isinstance(model.heads[head], VocabularyHead) and tokenizer.special_id("mask") is not None:
-        encoding = Masked.filled(tokenizer, encoding, texts, length)
+    if inside.predicts_tokens(head) and tokenizer.special_id("mask") is not None:
+        encoding = inside.pipeline.as_filled(texts, encoding, length)
     if all(sequence is None for sequence in encoding.sequence_ids):
         raise DataError(NO_WORDS)
     ids = torch.tensor([encoding.ids], device=model.device)
     pad = tokenizer.pad_id
     mask = tokenizer.special_id("mask")
-    plain = Question(model, encoding, _nothing, pad, mask)
+    place = _place_of_mask(head, encoding, tokenizer) if inside.predicts_tokens(head) else None
+    plain = Question(model, encoding, head, place, torch.ravel, pad, mask)
     with torch.no_grad():
-        output = plain.output(ids)
-        if isinstance(model.heads[head], VocabularyHead):
-            kind, (decisions, at, about) = "words", _masked(model, head, output, encoding, tokenizer, label)
+        logits = plain.logits(ids)[0]
+        if place is not None:
+            kind, (decisions, at, about) = "words", _masked(logits, tokenizer, label)
         else:
-            logits = model.logits(head, output)[0]
             if logits.dim() < 2:
                 kind = "labels" if logits.numel() > 1 else "number"
-                decisions, at, about = _sequence(model, head, logits, label)
+                decisions, at, about = _sequence(model, logits, label)
             elif logits.shape[-1] == SPAN and not model.labels:
-                kind, (decisions, at, about) = "answer", _span(head, logits, plain, texts)
+                kind, (decisions, at, about) = "answer", _span(logits, plain, texts)
             else:
-                kind, (decisions, at, about) = "tags", _tag(model, head, logits, plain, texts, label, word)
+                kind, (decisions, at, about) = "tags", _tag(model, logits, plain, texts, label, word)
     if word is not None and kind != "tags":
         raise UsageError("--word names the word of a tag, and this model has no tags. Omit it.")
     if label and kind in ("number", "answer"):
@@ -101,8 +89,8 @@ def question_of(
 
 
 def _sum(decisions: Decisions, at: Sequence[int]) -> Target:
-    def target(model: TorchModel, output: EncoderOutput) -> Tensor:
-        chosen = [logits[:, i] for logits, i in zip(decisions(model, output), at, strict=True)]
+    def target(logits: Tensor) -> Tensor:
+        chosen = [one[:, i] for one, i in zip(decisions(logits), at, strict=True)]
         return torch.stack(chosen).sum(0)
 
     return target
@@ -111,22 +99,18 @@ def _sum(decisions: Decisions, at: Sequence[int]) -> Target:
 def _probability(decisions: Decisions, at: Sequence[int], several: bool) -> Target:
     """several: each label has a probability of its own."""
 
-    def probability(model: TorchModel, output: EncoderOutput) -> Tensor:
-        shares = [logits.sigmoid() if several else logits.softmax(-1) for logits in decisions(model, output)]
+    def probability(logits: Tensor) -> Tensor:
+        shares = [one.sigmoid() if several else one.softmax(-1) for one in decisions(logits)]
         return torch.stack([share[:, i] for share, i in zip(shares, at, strict=True)]).prod(0)
 
     return probability
-
-
-def _nothing(model: TorchModel, output: EncoderOutput) -> Tensor:
-    return output.last_hidden_state[:, 0, 0]
 
 
 def _head(model: TorchModel) -> str:
     known = [name for name in model.heads if name not in ("pair", "nsp", "sop", "rtd", "bilm", "decoder", "parse")]
     if not known:
         raise UsageError("This model has no head whose predictions can be explained: it makes only vectors or pairs.")
-    return next((name for name in known if not isinstance(model.heads[name], VocabularyHead)), known[0])
+    return next((name for name in known if not ModelInternals(model).predicts_tokens(name)), known[0])
 
 
 def _choose(model: TorchModel, logits: Tensor, label: str) -> int:
@@ -136,37 +120,33 @@ def _choose(model: TorchModel, logits: Tensor, label: str) -> int:
     if label:
         return names.index(label)
     choose = getattr(
-        TextPipeline.of(Facts.of(model), model.text_tokenizer).task_or_none, "choose", None
+        ModelInternals(model).pipeline.task_or_none, "choose", None
     )  # with its threshold, where it has one
     return int(choose(logits.float().cpu().numpy()) if choose else logits.argmax())
 
 
-def _sequence(model: TorchModel, head: str, logits: Tensor, label: str) -> tuple[Decisions, tuple[int, ...], str]:
+def _sequence(model: TorchModel, logits: Tensor, label: str) -> tuple[Decisions, tuple[int, ...], str]:
     size = logits.numel()  # 1: a number, or the score of one of several choices
     at = 0 if size == 1 else _choose(model, logits, label)
     name = model.labels[at] if len(model.labels) > at else str(at)
     about = "the score" if size == 1 and not model.labels else f"label {name}"
-    return (lambda model, output: [model.logits(head, output).reshape(-1, size)]), (at,), about
+    return (lambda logits: [logits.reshape(-1, size)]), (at,), about
 
 
-def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> tuple[Decisions, tuple[int, ...], str]:
+def _span(logits: Tensor, plain: Question, texts: Sequence[str]) -> tuple[Decisions, tuple[int, ...], str]:
     allowed = torch.tensor([sequence == len(texts) - 1 for sequence in plain.encoding.sequence_ids])
     if not allowed.any():
         raise DataError(NO_ANSWER)
     starts, ends = (logits[:, side].cpu().float().masked_fill(~allowed, -torch.inf).numpy() for side in (0, 1))
-    task = TextPipeline.of(Facts.of(plain.model), plain.model.text_tokenizer).task_or_none
-    first, last = (task if isinstance(task, Spans) else SpanTask()).best(starts, ends)
+    first, last = ModelInternals(plain.model).best_span(starts, ends)
     offsets = plain.encoding.offsets
     answer = texts[-1][offsets[first][0] : offsets[last][1]]
 
-    def decisions(model: TorchModel, output: EncoderOutput) -> list[Tensor]:
-        return list(model.logits(head, output).unbind(-1))
-
-    return decisions, (first, last), f"answer {answer!r}"
+    return (lambda logits: list(logits.unbind(-1))), (first, last), f"answer {answer!r}"
 
 
 def _tag(
-    model: TorchModel, head: str, logits: Tensor, plain: Question, texts: Sequence[str], label: str, word: int | None
+    model: TorchModel, logits: Tensor, plain: Question, texts: Sequence[str], label: str, word: int | None
 ) -> tuple[Decisions, tuple[int, ...], str]:
     words = plain.encoding.word_ids
     numbers = list(dict.fromkeys(number for number in words if number is not None))
@@ -181,13 +161,12 @@ def _tag(
     _, start, end, _ = [one for one in text_words(plain.encoding) if one.text is not None][word - 1]
     name = model.labels[at] if model.labels else str(at)
     about = f"word {word} ({texts[0][start:end]}): {name}"
-    return (lambda model, output: [model.logits(head, output)[:, place]]), (at,), about
+    return (lambda logits: [logits[:, place]]), (at,), about
 
 
-def _masked(
-    model: TorchModel, name: str, output: EncoderOutput, encoding: Encoding, tokenizer: Tokenizer, label: str
-) -> tuple[Decisions, tuple[int, ...], str]:
-    head, mask, ids = model.head(name, VocabularyHead), tokenizer.special_id("mask"), encoding.ids
+def _place_of_mask(name: str, encoding: Encoding, tokenizer: Tokenizer) -> int:
+    """Returns the first mask of a text. Raises UsageError where there is none, and for a model that generates text."""
+    mask, ids = tokenizer.special_id("mask"), encoding.ids
     if name == "lm":
         raise UsageError(
             "This model generates text, and only labels, tags, answers and masked words can be explained. Fine-tune an "
@@ -203,8 +182,10 @@ def _masked(
             f"This model has no task head, so the text needs a mask: {tokenizer.special_tokens.get('mask', '[MASK]')}. "
             "Or fine-tune the model first."
         )
-    place = ids.index(mask)
-    logits = head.logits(output.last_hidden_state[:, place], model.word_embeddings)[0]
+    return ids.index(mask)
+
+
+def _masked(logits: Tensor, tokenizer: Tokenizer, label: str) -> tuple[Decisions, tuple[int, ...], str]:
     if label:
         found = tokenizer.ids([label])[0]
         if len(found) != 1:
@@ -215,7 +196,4 @@ def _masked(
     else:
         at = int(logits.argmax())
 
-    def decisions(model: TorchModel, output: EncoderOutput) -> list[Tensor]:
-        return [head.logits(output.last_hidden_state[:, place], model.word_embeddings)]
-
-    return decisions, (at,), f"masked word {tokenizer.id_to_token(at)!r}"
+    return (lambda logits: [logits]), (at,), f"masked word {tokenizer.id_to_token(at)!r}"

@@ -7,11 +7,10 @@ import typer
 
 from bertie import platform
 from bertie.apps import export as app
-from bertie.platform import call_hash, console, option
+from bertie.platform import console, option
 
 
 def export(
-    ctx: typer.Context,
     model: Annotated[Path, option("model")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     to: Annotated[str, typer.Option("--to", help="Target format: onnx.")] = "onnx",
@@ -46,10 +45,10 @@ def export(
         output,
         to=to,
         int8=int8,
-        texts=None if texts is None else platform.SourceFile(str(texts)).lines(),
+        texts=None if texts is None else platform.SourceFile(texts).lines(),
         force=force,
         overwrite=overwrite,
-        seal=call_hash(ctx),
+        seal=console.call_hash(),
     )
     if console.verbosity.json:
         console.emit({"output": str(output), "graphs": facts["graphs"]})

@@ -13,16 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.export.parity import TEXTS, Expected, Parity, check_count, compare_graph, encoded, expected
-from bertie.platform import (
-    DataError,
-    OnnxEngine,
-    OnnxFolder,
-    Sequences,
-    TorchEngine,
-    TorchModel,
-    UsageError,
-    console,
-)
+from bertie.platform import DataError, ModelInternals, OnnxEngine, Sequences, TorchModel, UsageError, console
 
 LARGEST = (1 << 31) - (1 << 20)  # bytes of one protobuf message, with some to spare
 CALIBRATED = 2600  # tokens of the texts the int8 weights are calibrated on
@@ -67,17 +58,17 @@ def onnx_folder(
     sequences = encoded(tokenizer, texts, max_length=limit, last="parse" in model.heads)
     model.save_pretrained(folder, weights=False)
     check_tokenizer(folder, tokenizer, [*texts[:TEXTS], *PROBES])
-    graph, graphs = traced(model), OnnxFolder(folder)
-    path = graphs.graph
+    graph = traced(model)
+    path, smaller = (folder / "onnx" / name for name in ("model.onnx", "model_quantized.onnx"))
     path.parent.mkdir()
     large = sum(one.const_value.nbytes for one in graph.graph.initializers.values() if one.const_value) > LARGEST
     onnx_ir.save(graph, path, external_data=f"{path.name}_data" if large else None)
     facts = OnnxEngine(path).facts
-    wanted = expected(TorchEngine(model), facts.essential_outputs, sequences)
+    wanted = expected(ModelInternals(model).engine(), facts.essential_outputs, sequences)
     found = [_checked(path, wanted, force=force)]
     if int8:
-        replaced = _write_int8(path, graphs.quantized, sequences)
-        found.append(replace(_checked(graphs.quantized, wanted, force=force, quantized=True), replaced=replaced))
+        replaced = _write_int8(path, smaller, sequences)
+        found.append(replace(_checked(smaller, wanted, force=force, quantized=True), replaced=replaced))
     card = folder / "README.md"
     told = re.sub(r"```python\n.*?```", USE, card.read_text("utf-8"), flags=re.DOTALL)
     lines = [f"`{one.name}`: {one.parity}.{'' if one.passed else FORCED}" for one in found]

@@ -11,13 +11,14 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from bertie.platform import GraphModel, TorchModel, UsageError, console
+from bertie import EncoderConfig
+from bertie.platform import ModelInternals, TorchModel, UsageError, console
 
 if TYPE_CHECKING:
     import onnx_ir
@@ -32,10 +33,8 @@ def traced(model: TorchModel) -> "onnx_ir.Model":
     Raises UsageError with the reason if the model cannot be exported.
     """
     family = model.variant.model_type if model.variant else "model"
-    if reason := GraphModel.refusal(model):
-        raise UsageError(f"This {family} cannot be exported to ONNX: {reason}.")
-    graph = GraphModel(model.eval())
-    example, axes = _example(graph)
+    graph = ModelInternals(model.eval()).graph()
+    example, axes = _example(graph.inputs, model.config, choices=graph.choices)
     try:
         with torch.no_grad(), _silent():
             program = torch.onnx.export(
@@ -71,22 +70,24 @@ def _forget(model: "onnx_ir.Model") -> None:
     model.metadata_props.clear()
 
 
-def _example(graph: GraphModel) -> tuple[dict[str, Tensor], dict[str, object]]:
+def _example(
+    inputs: Sequence[str], config: EncoderConfig, *, choices: bool
+) -> tuple[dict[str, Tensor], dict[str, object]]:
     """Returns a batch of two to trace with, and its dynamic axes."""
     shape: tuple[int, ...] = (2, 9)
     axes: dict[int, object] = {
         0: torch.export.Dim("batch_size", min=1, max=MOST_SEQUENCES),
-        1: torch.export.Dim("sequence_length", min=1, max=graph.model.config.max_length),
+        1: torch.export.Dim("sequence_length", min=1, max=config.max_length),
     }
-    if graph.choices:
+    if choices:
         shape = (2, 3, 9)
         axes = {0: axes[0], 1: torch.export.Dim("num_choices", min=1, max=256), 2: axes[1]}
     mask = torch.ones(shape, dtype=torch.int64)
     mask[-1, ..., 6:] = 0
-    example = {name: torch.zeros(shape, dtype=torch.int64) for name in graph.inputs}
-    example["input_ids"] += min(5, graph.model.config.vocab_size - 1)
+    example = {name: torch.zeros(shape, dtype=torch.int64) for name in inputs}
+    example["input_ids"] += min(5, config.vocab_size - 1)
     example["attention_mask"] = mask
-    return example, {name: dict(axes) for name in graph.inputs}
+    return example, {name: dict(axes) for name in inputs}
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie import Tokenizer
-from bertie.platform import MOST_POSITIONS, DataError, Engine, Sequences, console
+from bertie.platform import DataError, Engine, Sequences, console
 
 TEXTS = 200
 BATCHES, LENGTHS = (1, 2, 7), (1, 2, 17)  # and the longest the model reads
@@ -92,7 +92,7 @@ def expected(model: Engine, outputs: Sequence[str], sequences: Sequence[Sequence
     sequences: one `Sequences` per text.
     """
     most = model.facts.max_length
-    shapes = _shapes(join(sequences), min(most, LONGEST) if most < MOST_POSITIONS else UNBOUNDED)
+    shapes = _shapes(join(sequences), min(most, LONGEST) if model.facts.limited else UNBOUNDED)
     return [(batch, model.run(batch, outputs)) for batch in chain(_groups(sequences[:TEXTS]), shapes)]
 
 

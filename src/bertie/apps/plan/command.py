@@ -4,19 +4,19 @@ import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import bertie
 from bertie import platform
 from bertie.apps import plan as app
-from bertie.platform import UsageError, comma_names, console, counted, grouped, option, quantity
+from bertie.platform import UsageError, comma_names, console, grouped, option, quantity
 
 if TYPE_CHECKING:
     from bertie import FinetuneConfig, PretrainConfig
     from bertie.apps.plan.forecast import Assumptions, Forecast
-    from bertie.platform import Job, PowerGrid, Processor, ProcessorCatalog
+    from bertie.platform import ProcessorCatalog, RunPlan
 
 THIS = "this"
 UNITS = {"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -59,13 +59,13 @@ class AssumptionOptions:
         Path | None, typer.Option("--catalog", help="YAML file with devices, prices and grids of your own.")
     ] = None
 
-    def of(self, grid: "PowerGrid", key: str, device: "Processor") -> "Assumptions":
+    def of(self, key: str, known: "ProcessorCatalog") -> "Assumptions":
         """Returns the assumptions for a device."""
 
         here = key == THIS
-        share = device.utilization if self.utilization is None else self.utilization
+        share = known.device(key).utilization if self.utilization is None else self.utilization
         pue = self.pue if self.pue is not None else 1.0 if here else app.forecast.PUE
-        return app.forecast.Assumptions(grid, 1 if here else self.gpus, share, pue, self.price)
+        return app.forecast.Assumptions(self.country, 1 if here else self.gpus, share, pue, self.price)
 
 
 ASSUMPTIONS = AssumptionOptions()
@@ -105,33 +105,36 @@ def plan(
             "reaches. Check that padding is not counted and that the peak rate is without sparsity, or pass --force."
         )
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.File(output).check_new(overwrite=overwrite)
     known = platform.ProcessorCatalog.read(assumptions.catalog, assumptions.prices)
-    devices = _devices(assumptions.on, known)
-    grid, settings = known.grid(assumptions.country), platform.settings_of(config, overrides or [])
+    keys = tuple(dict.fromkeys(comma_names(assumptions.on) or (*known.devices, THIS)))
+    for key in keys:
+        known.device(key)
+    grid, settings = known.grid(assumptions.country), platform.RunPlan.read_settings(config, overrides or [])
 
     def given(key: str) -> "Assumptions":
-        return assumptions.of(grid, key, devices[key])
+        return assumptions.of(key, known)
 
     if budget:
         costs = ("country", "pue", "price", "prices")
         if unused := [name for name in costs if getattr(assumptions, name) != getattr(ASSUMPTIONS, name)]:
             raise UsageError(f"--budget chooses by time alone, without --{unused[0]}. Omit one of them.")
-        _show_budget(settings, *next(iter(devices.items())), given, _seconds(budget), output, used is None)
+        _show_budget(settings, keys[0], known, given, _seconds(budget), output, used is None)
         return
-    job = platform.job_of(settings)
-    found = {key: app.forecast.forecast(job, device, given(key)) for key, device in devices.items()}
+    run = platform.RunPlan.of(settings)
+    job = run.job
+    found = {key: app.forecast.forecast(run, key, given(key), known) for key in keys}
     best = app.forecast.cheapest([one for key, one in found.items() if key != THIS])
     if output is not None:
-        app.page.page(config.stem if config else settings.model, job, found, given, known).save(output)
+        app.page.page(config.stem if config else settings.model, run, found, given, known).save(output)
     if console.verbosity.json:
         console.emit(
             {
-                **_facts(job),
+                **_facts(run),
                 "country": asdict(grid),
                 "prices": {"month": known.priced, "source": known.source},
                 "devices": {key: _as_json(one, given(key)) for key, one in found.items()},
-                "cheapest": [one.device.name for one in best],
+                "cheapest": [one.device for one in best],
             }
         )
         return
@@ -143,7 +146,7 @@ def plan(
     if best:
         own = f" and {assumptions.catalog}" if assumptions.catalog else ""
         source = f"prices of {known.priced}{own}" if assumptions.price is None else "--price"
-        console.say(f"Cheapest: {', '.join(one.device.name for one in best)} ({source}).")
+        console.say(f"Cheapest: {', '.join(one.device for one in best)} ({source}).")
     console.say(
         f"Estimates. Energy and CO2: half to twice the number; {grid.name}, {grid.g_per_kwh:g} g CO2 per kWh "
         f"({grid.year}). Change them: --utilization, --country, --pue, --price, --prices, --catalog."
@@ -152,12 +155,8 @@ def plan(
         console.say(f"Page: {output}")
 
 
-def _devices(names: str, known: "ProcessorCatalog") -> "dict[str, Processor]":
-    keys = comma_names(names) or (*known.devices, THIS)
-    return {key: platform.Processor.here() if key == THIS else known.device(key, THIS) for key in keys}
-
-
-def _facts(job: "Job") -> dict[str, object]:
+def _facts(plan: "RunPlan") -> dict[str, object]:
+    job = plan.job
     return {
         "parameters": job.parameters,
         "tokens": job.tokens,
@@ -169,7 +168,7 @@ def _facts(job: "Job") -> dict[str, object]:
 
 def _as_json(one: "Forecast", given: "Assumptions") -> dict[str, object]:
     return {
-        "name": one.device.name,
+        "name": one.device,
         "count": given.count,
         "utilization": given.utilization,
         "pue": given.pue,
@@ -180,21 +179,21 @@ def _as_json(one: "Forecast", given: "Assumptions") -> dict[str, object]:
         "dollars": one.dollars,
         "fits": one.fits,
         "micro_batch": one.sequences,
-        "memory_gb": one.device.memory_gb,
+        "memory_gb": one.memory_gb,
     }
 
 
-def _show(found: "dict[str, Forecast]", given: Any) -> None:
+def _show(found: "dict[str, Forecast]", given: "Callable[[str], Assumptions]") -> None:
     from rich.table import Table
 
     table = Table("device", "time", "kWh", "kg CO2", "USD", "fits", box=None)
     for key, one in found.items():
         number = given(key).count
         dollars = "–" if one.dollars is None else " to ".join(f"{money:,.2f}" for money in sorted(set(one.dollars)))
-        memory = quantity(one.device.memory_gb * 1e9, "bytes")
-        fits = counted(one.sequences, "sequence") if one.fits else f"no ({memory})"
+        memory = quantity(one.memory_gb * 1e9, "bytes")
+        fits = quantity(one.sequences, "sequence") if one.fits else f"no ({memory})"
         table.add_row(
-            f"{number} x {one.device.name}" if number > 1 else one.device.name,
+            f"{number} x {one.device}" if number > 1 else one.device,
             quantity(one.seconds, "s"),
             f"{one.kwh:,.3g}",
             f"{one.kg:,.3g}",
@@ -215,7 +214,7 @@ def _seconds(text: str) -> float:
 def _show_budget(
     settings: "PretrainConfig | FinetuneConfig",
     key: str,
-    device: "Processor",
+    known: "ProcessorCatalog",
     given: Callable[[str], "Assumptions"],
     seconds: float,
     output: Path | None,
@@ -224,11 +223,12 @@ def _show_budget(
     if not isinstance(settings, bertie.PretrainConfig):
         raise UsageError("--budget chooses a model to pre-train. For fine-tuning, omit it: the plan has the time.")
     tried = key == THIS and measured and settings.objectives.get("mlm") is not None
-    rows = app.presets.presets_within(settings, device, given(key), seconds, tried=tried)
+    rows = app.presets.presets_within(settings, key, given(key), known, seconds, tried=tried)
+    device = known.device(key).name
     if output is not None:
         app.page.budget_page(rows, device, seconds).save(output)
     if console.verbosity.json:
-        console.emit({"device": device.name, "seconds": seconds, "presets": rows})
+        console.emit({"device": device, "seconds": seconds, "presets": rows})
         return
     from rich.table import Table
 
@@ -247,7 +247,7 @@ def _show_budget(
         )
     console.show(table)
     console.say(
-        f"What fits into {quantity(seconds, 's')} on {device.name}. * marks the largest preset that reads 20 tokens "
+        f"What fits into {quantity(seconds, 's')} on {device}. * marks the largest preset that reads 20 tokens "
         "per parameter, a rule of thumb from decoders (Hoffmann et al. 2022). The loss, in nats per masked token, is "
         "from a rough law of small runs of Bertie (docs/plan.md)."
         + " The first presets were tried on this machine for 30 s; the others use the last measured rate."

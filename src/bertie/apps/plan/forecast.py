@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bertie.platform import Job, PowerGrid, Processor
+from bertie.platform import ProcessorCatalog, RunPlan
 
 PUE = 1.58  # power of a data center per power of its computers: the world's mean in 2018 (Strubell et al. 2019)
 MOST_UTILIZATION = 0.6  # what is said to be higher was mostly measured with another peak, or counts padding
@@ -12,23 +12,25 @@ USABLE = 0.92  # of a device's memory; the rest is the driver's and the librarie
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a forecast rests on besides the job. price: USD per device and hour, instead of the catalog's."""
+    """What a forecast rests on besides the job. country: of the power grid;
+    price: USD per device and hour, instead of the catalog's."""
 
-    grid: PowerGrid
-    count: int = 1
-    utilization: float = Processor.utilization
+    country: str
+    count: int
+    utilization: float
     pue: float = PUE
     price: float | None = None
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """Estimates for one device. kwh and kg are means of a range from half to twice the number.
+    """Estimates for one device, by its name. kwh and kg are means of a range from half to twice the number.
 
     sequences: the largest micro-batch that fits in its memory; 0: the job does not fit.
     """
 
-    device: Processor
+    device: str
+    memory_gb: float
     seconds: float
     kwh: float
     kg: float
@@ -41,18 +43,20 @@ class Forecast:
         return self.sequences > 0
 
 
-def forecast(job: Job, device: Processor, given: Assumptions) -> Forecast:
-    """Returns the time, energy, CO2 and price of a job on `given.count` devices of a kind."""
+def forecast(plan: RunPlan, key: str, given: Assumptions, known: ProcessorCatalog) -> Forecast:
+    """Returns the time, energy, CO2 and price of a run on `given.count` devices of a kind. key: in the catalog."""
+    job, device = plan.job, known.device(key)
     seconds = device.seconds(job.flops, count=given.count, used=given.utilization)
     hours = seconds / 3600
     kwh = device.energy_kwh(seconds, count=given.count, pue=given.pue)
     price = device.price if given.price is None else (given.price, given.price)
     dollars = None if price is None else (price[0] * hours * given.count, price[1] * hours * given.count)
     return Forecast(
-        device,
+        device.name,
+        device.memory_gb,
         seconds,
         kwh,
-        given.grid.carbon_kg(kwh),
+        known.grid(given.country).carbon_kg(kwh),
         dollars,
         job.largest_batch(USABLE * device.memory_gb * 1e9),
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertie.platform import read_yaml
+from bertie.platform import SourceFile
 
 ALPHA, BETA = 0.34, 0.28
 PLATEAU = 6.4  # nats: a run with a higher loss has hardly left it
@@ -80,7 +80,7 @@ class Law:
 @cache
 def law() -> Law:
     """Returns the law of Bertie's own runs."""
-    rows = read_yaml(Path(__file__).with_name("law.yaml"))["runs"]
+    rows = SourceFile(Path(__file__).with_name("law.yaml")).yaml()["runs"]
     return fit([Point(**row) for row in rows])
 
 

@@ -5,24 +5,25 @@ from typing import Any
 
 from bertie.apps.plan.forecast import Assumptions, Forecast, cheapest
 from bertie.apps.plan.law import ALPHA, BETA, FARTHEST, law
-from bertie.platform import Chart, Job, Processor, ProcessorCatalog, Report, StatCard, counted, quantity
+from bertie.platform import Chart, ProcessorCatalog, Report, RunPlan, quantity
 
 DRAWN = 40  # a slower machine is in the table alone
 Given = Callable[[str], Assumptions]  # the assumptions for a device, by its key
 
 
-def page(title: str, job: Job, found: Mapping[str, Forecast], given: Given, known: ProcessorCatalog) -> Report:
+def page(title: str, plan: RunPlan, found: Mapping[str, Forecast], given: Given, known: ProcessorCatalog) -> Report:
     """Returns the page of a job on several devices."""
+    job = plan.job
     report = Report(f"Plan: {title}", "An estimate before the run. Every sequence counts as full.")
     best = cheapest(list(found.values()), 1)
     tiles = [
-        StatCard("parameters", quantity(job.parameters)),
-        StatCard("tokens", quantity(job.tokens), counted(len(job.phases), "phase")),
-        StatCard("operations", quantity(job.flops, "FLOPs"), "forward and backward"),
+        ("parameters", quantity(job.parameters)),
+        ("tokens", quantity(job.tokens), quantity(len(job.phases), "phase")),
+        ("operations", quantity(job.flops, "FLOPs"), "forward and backward"),
     ]
-    tiles += [StatCard("cheapest", money(one), f"{one.device.name}, {quantity(one.seconds, 's')}") for one in best]
+    tiles += [("cheapest", money(one), f"{one.device}, {quantity(one.seconds, 's')}") for one in best]
     report.tiles(tiles)
-    _bill(report, job)
+    _bill(report, plan)
     _machines(report, found, given)
     _sources(report, next(iter(found)), given, known)
     return report.footer(docs="docs/plan.md")
@@ -35,7 +36,8 @@ def money(one: Forecast) -> str:
     return " to ".join(f"{each:,.2f}" for each in sorted(set(one.dollars))) + " USD"
 
 
-def _bill(report: Report, job: Job) -> None:
+def _bill(report: Report, plan: RunPlan) -> None:
+    job = plan.job
     names = dict.fromkeys(name for phase in job.phases for name in job.flops_parts(phase))
     parts = {name: sum(p.tokens * job.flops_parts(p).get(name, 0.0) for p in job.phases) for name in names}
     report.section(
@@ -55,42 +57,40 @@ def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> No
     report.section("Machines", about)
     rows = [
         [
-            f"{given(key).count} x {one.device.name}" if given(key).count > 1 else one.device.name,
+            f"{given(key).count} x {one.device}" if given(key).count > 1 else one.device,
             quantity(one.seconds, "s"),
             f"{one.kwh:,.3g}",
             f"{one.kg:,.3g}",
             money(one),
-            counted(one.sequences, "sequence")
+            quantity(one.sequences, "sequence")
             if one.fits
-            else f"does not fit in {quantity(one.device.memory_gb * 1e9, 'bytes')}",
+            else f"does not fit in {quantity(one.memory_gb * 1e9, 'bytes')}",
         ]
         for key, one in found.items()
     ]
     report.table(["device", "time", "kWh", "kg CO2", "price", "largest micro-batch"], rows, stack=True)
     ordered = sorted(found.values(), key=lambda one: one.seconds)
-    hours = {one.device.name: one.seconds / 3600 for one in ordered if one.seconds < DRAWN * ordered[0].seconds}
+    hours = {one.device: one.seconds / 3600 for one in ordered if one.seconds < DRAWN * ordered[0].seconds}
     charts = [
         (Chart.bars(hours, x_label="hours", form="{:,.3g}"), f"Time of the run, up to {DRAWN} times the shortest.")
     ]
-    priced = {
-        one.device.name: sum(one.dollars) / 2 for one in cheapest(list(found.values()), len(found)) if one.dollars
-    }
+    priced = {one.device: sum(one.dollars) / 2 for one in cheapest(list(found.values()), len(found)) if one.dollars}
     if priced:
         charts.append((Chart.bars(priced, x_label="USD", form="{:,.2f}"), "Price: the middle of lowest and highest."))
     report.charts(charts)
 
 
 def _sources(report: Report, key: str, given: Given, known: ProcessorCatalog) -> None:
-    one = given(key)
+    one, device, grid = given(key), known.device(key), known.grid(given(key).country)
     rows = [
         ["operations", "L(8h² + 4hf) + 4Lhs + m(2h² + 2hV) per token forward, times 3", "docs/plan.md"],
         ["memory", "fitted to measured runs", "Korthikanti et al. 2022 for the form; docs/plan.md for the constants"],
         ["peak rates, power, memory of devices", "dense 16-bit products", "the makers' data sheets"],
         ["utilization", f"{one.utilization:g}", "usual for encoders: 0.2 to 0.45 on one GPU; --utilization"],
-        ["power of a GPU", f"{Processor.LOAD:.0%} of the board power", "an assumption"],
-        ["power of this processor", f"{Processor.THREAD_WATTS:g} W per thread", "an assumption"],
+        ["power of a GPU", f"{device.LOAD:.0%} of the board power", "an assumption"],
+        ["power of this processor", f"{device.THREAD_WATTS:g} W per thread", "an assumption"],
         ["PUE, power of the data center per power of its computers", f"{one.pue:g}", "Strubell et al. 2019; --pue"],
-        ["electricity", f"{one.grid.name}: {one.grid.g_per_kwh:g} g CO2 per kWh, {one.grid.year}", "Our World in Data"],
+        ["electricity", f"{grid.name}: {grid.g_per_kwh:g} g CO2 per kWh, {grid.year}", "Our World in Data"],
     ]
     price = f"{one.price:g} USD per hour" if one.price is not None else f"of {known.priced}"
     rows.append(["prices", price, "--price" if one.price is not None else known.source])
@@ -110,9 +110,9 @@ def better_loss(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def budget_page(rows: Sequence[Mapping[str, Any]], device: Processor, seconds: float) -> Report:
+def budget_page(rows: Sequence[Mapping[str, Any]], device: str, seconds: float) -> Report:
     """Returns the page of what fits into a time: the rows of `presets_within`, and the runs behind the loss."""
-    report = Report(f"What fits into {quantity(seconds, 's')}", f"Pre-training on {device.name}")
+    report = Report(f"What fits into {quantity(seconds, 's')}", f"Pre-training on {device}")
     cells = [
         [
             row["preset"],

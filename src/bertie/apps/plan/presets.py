@@ -1,30 +1,40 @@
 """What fits into a time: the presets of a family on a device, with the loss to expect of each."""
 
+import time
+from collections.abc import Mapping
 from typing import Any
 
 import bertie
 from bertie import PretrainConfig
 from bertie.apps.plan.forecast import USABLE, Assumptions
 from bertie.apps.plan.law import law
-from bertie.platform import Job, ModelFolder, Processor, job_of, utilizations
+from bertie.platform import ModelFolder, ProcessorCatalog, RunPlan, console
 
 TOKENS_PER_PARAMETER = 20
+TRIED_S = 30.0  # of trying presets
 
 
 def presets_within(
-    config: PretrainConfig, device: Processor, given: Assumptions, seconds: float, *, tried: bool = False
+    config: PretrainConfig,
+    key: str,
+    given: Assumptions,
+    known: ProcessorCatalog,
+    seconds: float,
+    *,
+    tried: bool = False,
 ) -> list[dict[str, Any]]:
     """Returns what fits into some seconds for each preset of the config's family, smallest first.
 
-    The schedule is that of the config with other steps. tried: whether the utilization is measured on this machine
-    (runs/here.py). loss: expected masked-LM loss on held-out text, from Bertie's own runs (law.py), None far beyond
-    them; beyond: how far. chosen: the largest preset that fits in the memory and reads TOKENS_PER_PARAMETER; none where
-    no preset does.
+    The schedule is that of the config with other steps. key: of the device in the catalog. tried: whether the
+    utilization is measured on this machine (runs/here.py). loss: expected masked-LM loss on held-out text, from
+    Bertie's own runs (law.py), None far beyond them; beyond: how far. chosen: the largest preset that fits in the
+    memory and reads TOKENS_PER_PARAMETER; none where no preset does.
     """
     rows: list[dict[str, Any]] = []
-    jobs = _sizes(config)
-    used = utilizations(jobs, device) if tried else dict.fromkeys(jobs, given.utilization)
-    for name, job in jobs.items():
+    plans, device = _sizes(config), known.device(key)
+    used = tried_utilizations(plans) if tried else dict.fromkeys(plans, given.utilization)
+    for name, plan in plans.items():
+        job = plan.job
         share = seconds / device.seconds(job.flops, count=given.count, used=used[name])
         tokens = int(job.tokens * share)
         layers = job.layer_parameters
@@ -49,9 +59,24 @@ def presets_within(
     return rows
 
 
-def _sizes(config: PretrainConfig) -> dict[str, Job]:
-    """Returns the job of each preset of a family with the config's vocabulary, smallest first; of presets of one shape,
-    that with the shortest name."""
+def tried_utilizations(plans: Mapping[str, RunPlan], seconds: float = TRIED_S) -> dict[str, float]:
+    """Returns the share of the machine's rate of matrix products that training of each preset reaches.
+
+    The presets are tried in their order until the time is over. Later ones get the share of the last one.
+    """
+    found, began, share = dict[str, float](), time.monotonic(), 0.0
+    with console.progress("trying presets", len(plans), unit="presets") as advance:
+        for name, plan in plans.items():
+            if not share or time.monotonic() - began < seconds:
+                share = plan.utilization_here()
+            found[name] = share
+            advance(1)
+    return found
+
+
+def _sizes(config: PretrainConfig) -> dict[str, RunPlan]:
+    """Returns the plan of each preset of a family with the config's vocabulary, smallest first; of presets of
+    one shape, that with the shortest name."""
     rows = bertie.presets()
     own = next((row for row in rows if row.preset == config.model), None)
     public = {} if own else ModelFolder(config.model).public
@@ -59,9 +84,13 @@ def _sizes(config: PretrainConfig) -> dict[str, Job]:
     vocabulary = own.vocab_size if own else public.get("vocab_size")
     names = sorted((row.preset for row in rows if (row.model_type, row.vocab_size) == (kind, vocabulary)), key=len)
     lengths = {key: value for key, value in config.model_overrides.items() if key == "max_position_embeddings"}
-    jobs = {name: job_of(config.model_copy(update={"model": name, "model_overrides": lengths})) for name in names}
-    sizes = dict[str, Job]()
-    for name, job in jobs.items():
-        same = [one for one in sizes.values() if one.parameters == job.parameters and one.flops == job.flops]
-        sizes |= {} if same else {name: job}
-    return dict(sorted(sizes.items(), key=lambda pair: pair[1].parameters))
+    plans = {name: RunPlan.of(config.model_copy(update={"model": name, "model_overrides": lengths})) for name in names}
+    sizes = dict[str, RunPlan]()
+    for name, plan in plans.items():
+        same = [
+            one
+            for one in sizes.values()
+            if one.job.parameters == plan.job.parameters and one.job.flops == plan.job.flops
+        ]
+        sizes |= {} if same else {name: plan}
+    return dict(sorted(sizes.items(), key=lambda pair: pair[1].job.parameters))

@@ -12,7 +12,7 @@ from bertie.apps.probe.contexts import contexts_of
 from bertie.apps.probe.contexts import words as compare
 from bertie.apps.probe.run import Settings
 from bertie.apps.probe.run import probe as run
-from bertie.platform import FOREIGN_ARGUMENTS, UsageError, checked_arguments, readable_texts
+from bertie.platform import UsageError, checked_arguments, readable_texts
 
 if TYPE_CHECKING:
     import pandas
@@ -96,7 +96,7 @@ class WordContexts:
         return f"WordContexts({words}: {results['layers'][-1]['mean_similarity']:z.3f} in the last layer)"
 
 
-@checked_arguments()
+@checked_arguments
 def probe(
     model: "TorchModel | str | Path",
     train: str | Path | Sequence[str | Path],
@@ -153,7 +153,7 @@ def _names(given: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
     return (str(given),) if isinstance(given, str | PathLike) else tuple(map(str, given))
 
 
-@checked_arguments(**FOREIGN_ARGUMENTS)
+@checked_arguments
 def words(
     model: "TorchModel | str | Path",
     texts: Iterable[str],

@@ -18,14 +18,7 @@ from numpy.typing import NDArray
 from bertie.apps.probe.pooling import pooled, words_of_tokens
 from bertie.apps.probe.sentences import Sentence
 from bertie.apps.sample import table
-from bertie.platform import (
-    DataError,
-    TorchEngine,
-    TorchModel,
-    UsageError,
-    token_vectors,
-    unit_vectors,
-)
+from bertie.platform import DataError, ModelInternals, TorchModel, UsageError
 
 MARKED = re.compile(r"\*(\S(?:[^*]*\S)?)\*")
 WORD = re.compile(r"\w+")
@@ -142,12 +135,12 @@ def _vectors(
     model: TorchModel, sentences: Sequence[Sentence], pooling: str
 ) -> tuple[Mapping[int, NDArray[np.float32]], NDArray[np.bool_]]:
     """Returns the vectors of all words that have tokens, by layer, and which words these are."""
-    engine = TorchEngine(model)
-    found: dict[int, list[NDArray[np.float32]]] = {layer: [] for layer in engine.facts.layer_numbers()}
+    inside = ModelInternals(model)
+    found: dict[int, list[NDArray[np.float32]]] = {layer: [] for layer in inside.facts.layer_numbers()}
     there: list[bool] = []
     texts = (one.text for one in sentences)
     read = iter(sentences)
-    for chunk in token_vectors(engine, model.text_tokenizer, texts, tuple(found), max_length=engine.facts.max_length):
+    for chunk in inside.token_vectors(texts, tuple(found)):
         for tokens, encoding in zip(chunk.texts(), chunk.encodings, strict=True):
             assert tokens is not None
             assert encoding is not None
@@ -182,13 +175,13 @@ def _random_words(model: TorchModel, texts: Sequence[str], pooling: str, seed: i
 
 def _mean_cosine(vectors: NDArray[np.float32]) -> float:
     """Returns the mean cosine of all pairs of different rows."""
-    x = unit_vectors(vectors).astype(np.float64)
+    x = _unit(vectors).astype(np.float64)
     size = len(x)
     return float((np.square(x.sum(0)).sum() - np.square(x).sum()) / (size * (size - 1)))
 
 
 def _layer(layer: int, vectors: NDArray[np.float32], rows: NDArray[np.int64], chance: float) -> dict[str, object]:
-    x = unit_vectors(vectors[rows]).astype(np.float64)
+    x = _unit(vectors[rows]).astype(np.float64)
     mean = _mean_cosine(vectors[rows])
     points, share = projected(vectors)
     return {
@@ -209,3 +202,9 @@ def projected(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float64], float]
     found = np.zeros((len(x), 2))
     found[:, : len(sizes)] = (left * sizes)[:, :2]
     return found, float(np.square(sizes[:2]).sum() / max(np.square(sizes).sum(), 1e-12))
+
+
+def _unit(vectors_NH: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Returns vectors of length 1; zero vectors stay zero. (N, H) -> (N, H)"""
+    found: NDArray[np.float32] = vectors_NH / np.maximum(np.linalg.norm(vectors_NH, axis=-1, keepdims=True), 1e-12)
+    return found

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from bertie.platform import Chart, Html, Line, ModelCard, Report, StatCard
+from bertie.platform import Chart, Html, Line, Report
 
 MOST_PAIRS = 6  # with a line of their own
 MOST_WORDS = 60  # beside the word itself, in a picture
@@ -17,9 +17,9 @@ def page(found: Mapping[str, Any], model: str) -> Report:
     report = Report("A word in several texts", f"{model}: {', '.join(dict.fromkeys(one['word'] for one in contexts))}")
     report.tiles(
         [
-            StatCard("mean similarity", f"{last['mean_similarity']:z.3f}", f"cosine, layer {last['layer']}"),
-            StatCard("random words", f"{last['baseline']:z.3f}", f"{found['baseline']} words, layer {last['layer']}"),
-            StatCard("above random words", f"{last['adjusted']:+z.3f}", f"layer {last['layer']}"),
+            ("mean similarity", f"{last['mean_similarity']:z.3f}", f"cosine, layer {last['layer']}"),
+            ("random words", f"{last['baseline']:z.3f}", f"{found['baseline']} words, layer {last['layer']}"),
+            ("above random words", f"{last['adjusted']:+z.3f}", f"layer {last['layer']}"),
         ]
     )
     report.section("The texts")
@@ -48,14 +48,14 @@ def page(found: Mapping[str, Any], model: str) -> Report:
     return report.footer(docs="docs/probe.md")
 
 
-def card_parts(found: Mapping[str, Any]) -> list[str]:
+def card_parts(found: Mapping[str, Any]) -> list[object]:
     """Returns the section of the model's card."""
     texts = [f"{place}. {one['text']} ({one['word']})" for place, one in enumerate(found["contexts"], 1)]
     rows = [
         (one["layer"], f"{one['mean_similarity']:z.3f}", f"{one['baseline']:z.3f}", f"{one['adjusted']:+z.3f}")
         for one in found["layers"]
     ]
-    return ["\n".join(texts), ModelCard.table(["layer", "mean similarity", "random words", "difference"], rows)]
+    return ["\n".join(texts), (["layer", "mean similarity", "random words", "difference"], rows)]
 
 
 def pairs(found: Mapping[str, Any]) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertie.platform import Chart, Line, ModelCard, Report, StatCard
+from bertie.platform import Chart, Line, Report
 
 NAMES = {"accuracy": "accuracy", "uuas": "UUAS", "spearman": "Spearman"}
 MEANING = {
@@ -36,7 +36,7 @@ def page(results: Mapping[str, Any]) -> Report:
     return report.footer(docs="docs/probe.md")
 
 
-def card_parts(results: Mapping[str, Any]) -> list[str]:
+def card_parts(results: Mapping[str, Any]) -> list[object]:
     """Returns the section of the model's card: the best layer of each probe."""
     rows = []
     for one in results["probes"]:
@@ -46,14 +46,14 @@ def card_parts(results: Mapping[str, Any]) -> list[str]:
             others = [f"{value:z.3f}" for value in (figures["random"], figures["control"], base)]
             rows.append([one["title"], NAMES[figures["metric"]], one["best_layer"], shown, *others])
     columns = ["probe", "metric", "best layer", "value (95% interval)", "random weights", "control task", "baseline"]
-    return [ModelCard.table(columns, rows), READING]
+    return [(columns, rows), READING]
 
 
-def _card(one: Mapping[str, Any]) -> StatCard:
+def _card(one: Mapping[str, Any]) -> tuple[str, ...]:
     best = one["best_layer"]
     figures = one["layers"][best]["figures"][0]
     note = f"{NAMES[figures['metric']]}, layer {best}; random weights {figures['random']:z.3f}"
-    return StatCard(one["title"], f"{figures['model']:z.3f}", note)
+    return (one["title"], f"{figures['model']:z.3f}", note)
 
 
 def _section(report: Report, one: Mapping[str, Any]) -> None:

@@ -25,20 +25,7 @@ from bertie.apps.probe.pooling import check_pooling
 from bertie.apps.probe.probes import PARTS, Counts, Probe, Sample
 from bertie.apps.probe.sentences import Sentence, Source, source
 from bertie.apps.probe.vectors import read_layer, readable_sentences, write_word_vectors
-from bertie.platform import (
-    DataError,
-    Engine,
-    FolderKind,
-    TorchEngine,
-    TorchModel,
-    UsageError,
-    check_unchanged,
-    console,
-    draw_report,
-    file_hash,
-    read_json,
-    write_json,
-)
+from bertie.platform import DataError, File, FolderKind, ModelInternals, TorchModel, UsageError, console
 
 SETTINGS, ROWS, RESULTS, REPORT, VECTORS = "settings.json", "rows.jsonl", "results.json", "report.html", "vectors"
 PROBED = FolderKind(
@@ -98,17 +85,14 @@ class Data:
     test: Sequence[Sentence]
     whole: bool
     folder: Path
-    engines: Mapping[str, Engine]
-    tokenizer: Tokenizer
+    models: Mapping[str, TorchModel]
     pooling: str
 
     def vectors(self, model: str, split: str, layer: int) -> NDArray[np.float32]:
         """Returns the vectors of a layer, after computing those of all layers the first time."""
         sentences = self.train if split == "train" else self.test
         folder = self.folder / f"{self.name}-{split}-{model}"
-        write_word_vectors(
-            folder, self.engines[model], self.tokenizer, sentences, pooling=self.pooling, whole=self.whole
-        )
+        write_word_vectors(folder, self.models[model], sentences, pooling=self.pooling, whole=self.whole)
         return read_layer(folder, layer)
 
 
@@ -161,12 +145,12 @@ def probe(
     """
     settings.check()
     model.training_facts.check_reads_texts("bertie probe")
-    layers = TorchEngine(model).facts.layer_numbers()
+    layers = ModelInternals(model).facts.layer_numbers()
     with PROBED.held(run, overwrite=overwrite):
         if done := _finished(run, _identity(model, settings)):
             return done
         units = list(_units(model, settings, run / VECTORS))
-        write_json(run / SETTINGS, _identity(model, settings))
+        File(run / SETTINGS).write_json(_identity(model, settings))
         rows = _rows(run / ROWS)
         with (
             console.progress("Probing", total=len(units) * len(layers), done=len(rows)) as advance,
@@ -182,8 +166,9 @@ def probe(
                         advance(probe=unit.name, layer=layer)
         results = {"model": name, "pooling": settings.pooling, "seed": settings.seed, "layers": len(layers) - 1}
         results["probes"] = [_result(unit, [rows[unit.name, layer] for layer in layers]) for unit in units]
-        write_json(run / RESULTS, results)
-        draw_report(run / REPORT, lambda: page(results))
+        File(run / RESULTS).write_json(results)
+        with console.no_failure(run / REPORT):
+            page(results).save(run / REPORT)
         shutil.rmtree(run / VECTORS, ignore_errors=True)
         PROBED.seal(run, covered=lambda path: path.endswith(PROBED.lock))
     return results
@@ -193,9 +178,7 @@ def _identity(model: TorchModel, settings: Settings) -> dict[str, object]:
     digest = xxhash.xxh3_128()
     for weight in model.encoder.state_dict().values():
         digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
-    files = {
-        path: file_hash(Path(path)) if Path(path).is_file() else path for path in (*settings.train, *settings.test)
-    }
+    files = {path: File(path).hash if Path(path).is_file() else path for path in (*settings.train, *settings.test)}
     return {
         **vars(settings),
         "weights": digest.hexdigest(),
@@ -208,11 +191,11 @@ def _finished(run: Path, identity: Mapping[str, object]) -> dict[str, object] | 
     """Returns the results of a finished run. Raises UsageError for a run with other settings, data or weights."""
     if not (run / SETTINGS).exists():
         return None
-    check_unchanged(run, "a run of probes", vars(Settings(())) | read_json(run / SETTINGS), identity)
+    PROBED.check_unchanged(run, vars(Settings(())) | File(run / SETTINGS).read_json(), identity)
     if not PROBED.sealed(run):
         return None
     console.say(f"{run} is finished already: returning its results. --overwrite starts again.")
-    results: dict[str, object] = read_json(run / RESULTS)
+    results: dict[str, object] = File(run / RESULTS).read_json()
     return results
 
 
@@ -236,10 +219,7 @@ def _units(model: TorchModel, settings: Settings, folder: Path) -> Iterator[Unit
         source(train, test, kind=kind, encoding=settings.encoding, most=settings.sentences, seed=settings.seed)
         for train, test, kind in zip(settings.train, tests, kinds, strict=True)
     ]
-    engines: dict[str, Engine] = {
-        "model": TorchEngine(model),
-        "random": TorchEngine(random_weights(model, settings.seed)),
-    }
+    models = {"model": model, "random": random_weights(model, settings.seed)}
     made: dict[tuple[int, bool], Data] = {}
 
     def data(number: int, whole: bool) -> Data:
@@ -249,9 +229,7 @@ def _units(model: TorchModel, settings: Settings, folder: Path) -> Iterator[Unit
                 prepare(some, tokenizer, model.config.max_length, settings.seed) for some in (found.train, found.test)
             ]
             name = f"{number}-{'sentences' if whole else 'words'}"
-            made[number, whole] = Data(
-                name, found, splits[0], splits[1], whole, folder, engines, tokenizer, settings.pooling
-            )
+            made[number, whole] = Data(name, found, splits[0], splits[1], whole, folder, models, settings.pooling)
         return made[number, whole]
 
     count, files = 0, ", ".join(settings.train)

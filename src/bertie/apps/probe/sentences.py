@@ -9,16 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bertie.platform import (
-    AnnotatedFile,
-    BadRecord,
-    DataError,
-    Example,
-    Reservoir,
-    SkipReport,
-    SourceFile,
-    TableFormat,
-)
+from bertie.platform import BadRecord, DataError, Example, SkipReport, SourceFile, TableFormat
 
 WORD = re.compile(r"\S+")
 
@@ -81,23 +72,28 @@ def source(
 def _sample(
     path: Path | str, kind: str, encoding: str, most: int, seed: int, skipped: SkipReport
 ) -> Sequence[Sentence]:
-    chosen: Reservoir[Sentence] = Reservoir(most, seed=seed)
+    rng, chosen, seen = np.random.default_rng(seed), list[Sentence](), 0
     for row in read(path, kind, encoding):
         skipped.count(row)
-        if not isinstance(row, BadRecord):
-            chosen.add(row)
-    if not chosen.seen:
+        if isinstance(row, BadRecord):
+            continue
+        seen += 1  # each sentence has the same probability: Vitter 1985, algorithm R
+        if len(chosen) < max(1, most):
+            chosen.append(row)
+        elif (place := int(rng.integers(seen))) < max(1, most):
+            chosen[place] = row
+    if not seen:
         why = str(skipped) if skipped.total else "The file is empty."
         raise DataError(f"{path} has no sentence that can be read. {why}")
-    random.Random(seed).shuffle(chosen.items)
-    return chosen.items
+    random.Random(seed).shuffle(chosen)
+    return chosen
 
 
 def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[Sentence | BadRecord]:
     """Yields the sentences of a file. A conllu sentence whose heads are missing has parts of speech alone."""
-    file = SourceFile(str(path))
+    file = SourceFile(path)
     kind = kind or (file.format if file.format in ("conllu", "conll") else file.table_kind)
-    annotated = AnnotatedFile(path, kind, encoding)
+    annotated = file.annotated(kind, encoding)
     if kind == "conllu":
         arcs = {row.line: row for row in annotated.trees()}
         for row in annotated.tags():
@@ -122,7 +118,7 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
             else:
                 yield row
     else:
-        for plain in Example.stream(Path(path), TableFormat.of(kind=kind, encoding=encoding, labelled=False)):
+        for plain in file.examples(TableFormat.of(kind=kind, encoding=encoding, labelled=False)):
             if isinstance(plain, BadRecord):
                 yield plain
             else:

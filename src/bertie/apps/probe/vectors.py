@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bertie import Tokenizer
 from bertie.apps.probe.pooling import NO_WORD, pooled, words_of_tokens
 from bertie.apps.probe.sentences import Sentence
-from bertie.platform import Encoding, Engine, token_vectors
+from bertie.platform import Encoding, ModelInternals, TorchModel
 
 AT_ONCE = 1024  # sentences that are tokenized together
 
@@ -35,8 +35,7 @@ def readable_sentences(sentences: Sequence[Sentence], tokenizer: Tokenizer, max_
 
 def write_word_vectors(
     folder: Path,
-    engine: Engine,
-    tokenizer: Tokenizer,
+    model: TorchModel,
     sentences: Sequence[Sentence],
     *,
     pooling: str = "mean",
@@ -53,15 +52,16 @@ def write_word_vectors(
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     rows = len(sentences) if whole else sum(len(one.spans) for one in sentences)
-    layers = engine.facts.layer_numbers()
-    shape = (rows, engine.facts.hidden_size)
+    inside = ModelInternals(model)
+    layers = inside.facts.layer_numbers()
+    shape = (rows, model.config.hidden_size)
     files = {
         layer: open_memmap(temporary / f"layer_{layer}.npy", mode="w+", dtype=np.float32, shape=shape)
         for layer in layers
     }
     done = row = 0
     texts = (one.text for one in sentences)
-    for chunk in token_vectors(engine, tokenizer, texts, layers, max_length=engine.facts.max_length):
+    for chunk in inside.token_vectors(texts, layers):
         some = sentences[done : done + len(chunk.encodings)]
         done += len(some)
         words, counts = _words(chunk.encodings, some)

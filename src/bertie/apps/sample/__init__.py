@@ -44,7 +44,7 @@ TABLES = Registry("table", (
                     {"ko": ".jsonl"})),
     ("questions", Table("questions, each with a context and its answer", 600, ".jsonl",
                         {"en": questions.row, "ko": korean.question_row})),
-    ("pairs", Table("pairs of sentences, columns sentence1, sentence2 and score", 400, ".csv", pairs.LANGUAGES)),
+    ("pairs", Table("pairs of sentences, columns sentence1, sentence2 and score", 400, ".csv", pairs.PAIR_ROWS)),
     ("directions", Table("questions with two passages", directions.ROWS, ".jsonl", {"en": directions.row})),
     ("notes", Table("notes of a veterinary clinic, columns text and label", 300, ".csv", {"en": notes.row})),
     ("pictures", Table("pictures of two shapes, columns text and image", 600, ".jsonl", {"en": pictures.row})),

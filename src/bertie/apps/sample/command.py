@@ -55,13 +55,13 @@ def sample(
     if output is not None:
         if output.suffix not in ("", suffix):
             raise UsageError(f"{output} does not end in {suffix}. Pass -o {name}{suffix}")
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.File(output).check_new(overwrite=overwrite)
     found = app.table(name, language, rows, seed)
     if console.verbosity.json:
         for row in found:
             console.emit(row)
     if output is not None:
-        with platform.atomic_write(output) as file:
+        with platform.File(output).write() as file:
             file.write(app.table_text(found, suffix).encode())
         console.say(f"{output}: {len(found)} {kind.title}")
     elif not console.verbosity.json:

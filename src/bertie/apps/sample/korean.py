@@ -72,7 +72,7 @@ WORDINGS = {  # what may be said, in two wordings each
         ("나를 것이다", "운반할 것이다"),
     ),
 }
-ORDERS = ("{who} {where} {what} {does}.", "{where} {who} {what} {does}.")
+WORD_ORDERS = ("{who} {where} {what} {does}.", "{where} {who} {what} {does}.")
 
 
 def name_row(index: int, rng: random.Random) -> dict[str, object]:

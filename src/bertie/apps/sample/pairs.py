@@ -61,4 +61,4 @@ def _sentence(places: Mapping[str, int], slots: Wordings, orders: Sequence[str],
     return text[0].upper() + text[1:]
 
 
-LANGUAGES = {"en": partial(row, SLOTS, PATTERNS), "ko": partial(row, korean.WORDINGS, korean.ORDERS)}
+PAIR_ROWS = {"en": partial(row, SLOTS, PATTERNS), "ko": partial(row, korean.WORDINGS, korean.WORD_ORDERS)}

@@ -28,7 +28,7 @@ class WhereModels(NamedTuple):
     device: str = "auto"
 
 
-@checked_arguments()
+@checked_arguments
 def build_index(
     documents: str | Path | Iterable[object] | LazyDocuments,
     output: str | Path,
@@ -96,7 +96,7 @@ def build_index(
     return Searcher(ENGINES[engine](folder, url), embedder=model, changes=changes)
 
 
-@checked_arguments()
+@checked_arguments
 def open_index(
     folder: str | Path,
     *,

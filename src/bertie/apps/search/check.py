@@ -10,7 +10,7 @@ import numpy as np
 from bertie.apps.search import postings
 from bertie.apps.search.store import Store, text_hash
 from bertie.apps.search.vectors import VectorFile
-from bertie.platform import DataError, file_hash
+from bertie.platform import DataError, File
 
 WORD = re.compile(r"\w")
 
@@ -80,13 +80,13 @@ def _words(store: Store) -> list[str]:
 def _vectors(store: Store, damage: list[str]) -> list[int]:
     counts = []
     graph = store.get("neighbors")
-    if graph and not ((path := store.folder / graph["file"]).is_file() and file_hash(path) == graph["hash"]):
+    if graph and not ((path := store.folder / graph["file"]).is_file() and File(path).hash == graph["hash"]):
         damage.append(f"{path} is missing, or its hash differs.")
     for name, expected in store.db.execute("SELECT file, hash FROM vectors").fetchall():
         path = store.folder / name
         if not path.is_file():
             damage.append(f"{path} is missing.")
-        elif file_hash(path) != expected:
+        elif File(path).hash != expected:
             damage.append(f"{path} is damaged: its hash differs.")
         else:
             counts.append(len(VectorFile.open(path).ids))

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.apps import modules_of
 from bertie.apps.search.store import Passage
 from bertie.platform import Registry
 
@@ -57,11 +58,12 @@ class Index(Protocol):
         """Closes the index."""
 
 
+_modules = modules_of("bertie.apps.search")  # each is imported when it is used
 ENGINES: Registry[Callable[[Path, str], Index]] = Registry(
     "search engine",
     [
-        ("sqlite", Registry.later("bertie.apps.search.embedded", "opened")),
-        ("opensearch", Registry.later("bertie.apps.search.opensearch", "OpenSearch")),
-        ("qdrant", Registry.later("bertie.apps.search.qdrant", "Qdrant")),
+        ("sqlite", lambda folder, spec: _modules("embedded").opened(folder, spec)),
+        ("opensearch", lambda folder, spec: _modules("opensearch").OpenSearch(folder, spec)),
+        ("qdrant", lambda folder, spec: _modules("qdrant").Qdrant(folder, spec)),
     ],
 )

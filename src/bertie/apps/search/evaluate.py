@@ -14,7 +14,7 @@ from bertie.apps.search.engine import Index, Ranking
 from bertie.apps.search.questions import Question
 from bertie.apps.search.retrieval import NAMES, means, of_ranking
 from bertie.apps.search.searcher import Found, Searcher
-from bertie.platform import Bootstrap, DataError, PairedDifference, SpanPrediction, console
+from bertie.platform import ANSWER_SCRIPTS, Bootstrap, DataError, PairedDifference, console
 
 Float = NDArray[np.float64]
 ANSWERS = ("exact_match", "f1", "answered")
@@ -45,7 +45,7 @@ def evaluate(
     Raises:
         DataError: No question has a document in the index.
     """
-    SpanPrediction.SCRIPTS[script]
+    ANSWER_SCRIPTS[script]
     known = [(question, own) for question in questions if (own := question.documents(searcher.store))]
     if not known:
         raise DataError("No question has a document in this index. Are the questions about other documents?")
@@ -89,7 +89,7 @@ def _metrics(store: Index, ranking: Ranking, documents: Mapping[int, float]) -> 
 
 def _answer(found: Found, question: Question, script: str) -> tuple[float, ...]:
     given = found.answer.text if found.answer else ""
-    return (*SpanPrediction.SCRIPTS[script].score(given, question.answers), float(bool(given)))
+    return (*ANSWER_SCRIPTS[script].score(given, question.answers), float(bool(given)))
 
 
 def _counted(rows: Sequence[tuple[float, ...]]) -> Float:

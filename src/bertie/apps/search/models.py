@@ -9,17 +9,7 @@ from typing import Any
 import numpy as np
 
 from bertie.apps.search.engine import Float
-from bertie.platform import (
-    Chooses,
-    Embeds,
-    Example,
-    ModelFolder,
-    Predictor,
-    SpanPrediction,
-    Spans,
-    UsageError,
-    unit_vectors,
-)
+from bertie.platform import Chooses, Example, ModelFolder, Predictor, Spans, UsageError
 
 PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}  # names in sentence-transformers
 
@@ -43,9 +33,7 @@ def embed_texts(embedder: Predictor, texts: Sequence[str], role: str = "passage"
 
     role: query or passage. The prompt that the model has for it is put before the text, else its default prompt.
     """
-    task = embedder.task
-    if not isinstance(task, Embeds):
-        raise UsageError("This model gives no vectors: open it as one: bertie.embed does.")
+    task = embedder.embedding
     prompts = embedder.engine.facts.sentence.prompts
     prompt = next((prompts[name] for name in PROMPTS[role] if name in prompts), task.prompt)
     if prompt != task.prompt:
@@ -54,7 +42,8 @@ def embed_texts(embedder: Predictor, texts: Sequence[str], role: str = "passage"
     filled = [number for number, text in enumerate(texts) if text.strip()]
     if filled:
         found[filled] = [np.asarray(answer.label) for answer in embedder.predict([texts[number] for number in filled])]
-    return unit_vectors(found)
+    vectors: Float = found / np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12)
+    return vectors
 
 
 def passage_relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[float]:
@@ -104,13 +93,13 @@ class Answer:
 
 def span_answers(reader: Predictor, question: str, texts: Sequence[str]) -> list[Answer]:
     """Returns the best span of each text that has one, best first. Raises UsageError for a model of another task."""
-    if not isinstance(reader.task, Spans):
+    task = reader.task
+    if not isinstance(task, Spans):
         raise UsageError("This model gives no answers: fine-tune one with --task span.")
     found = []
     filled = [number for number, text in enumerate(texts) if text.strip()]  # a document may be a title alone
     read = reader.predict([(question, texts[number]) for number in filled]) if filled else ()
-    for number, given in zip(filled, read, strict=True):
-        assert isinstance(given, SpanPrediction)
+    for number, given in zip(filled, map(task.spans_of, read), strict=True):
         if given.spans:
             span, score = given.spans[0], -given.label.no_answer
             silent = given.threshold is not None and given.label.no_answer > given.threshold

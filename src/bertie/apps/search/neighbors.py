@@ -15,8 +15,8 @@ from typing import Any, Literal
 import numpy as np
 
 from bertie.apps.search.engine import Float, Ranking
-from bertie.apps.search.vectors import Gone, VectorFile, nearest
-from bertie.platform import DataError, UsageError, atomic_write, file_hash, nearest_rows
+from bertie.apps.search.vectors import Gone, VectorFile, int8_rows, nearest
+from bertie.platform import DataError, File, UsageError
 
 Vectors = Literal["auto", "exact", "approximate"]
 LARGE = 1_000_000  # vectors: below, every one is compared
@@ -42,9 +42,9 @@ def write(path: Path, files: Sequence[VectorFile], old: Path | None, last: int) 
     for file in files:
         if len(file.ids) and file.ids[0] > last:
             graph.add(file.ids, np.asarray(file.rows))
-    with atomic_write(path) as new:
+    with File(path).write() as new:
         graph.save(new.name)
-    return file_hash(path)
+    return File(path).hash
 
 
 def opened(path: Path) -> object:
@@ -64,7 +64,7 @@ def near(graph: Any, last: int, files: Sequence[VectorFile], vector: Float, top:
     """Returns (passage, score) of the nearest vectors: of the graph approximately, of the passages after `last`
     exactly. (H,)"""
     fresh = [file for file in files if len(file.ids) and file.ids[0] > last]
-    asked, _ = nearest_rows(vector[None])
+    asked, _ = int8_rows(vector[None])
     keys = np.sort(graph.search(asked[0], min(WIDER * top, len(graph))).keys.astype(np.int64))
     found = nearest(fresh, vector[None], top)[0]
     for file in files:

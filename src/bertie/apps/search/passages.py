@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from bertie.platform import sentence_boundaries, unwrap_lines
+from bertie.platform import PlainText
 
 SIZE = 180  # words of a passage, about 250 tokens of English: what a model reads in one sequence
 OVERLAP = 40  # words at most of the sentence that two passages share
@@ -74,9 +74,9 @@ def _parts(text: str, first: int, last: int, size: int) -> Iterator[tuple[int, i
 def _sentences(text: str, first: int, last: int, size: int) -> Iterator[tuple[int, int]]:
     """Yields the sentences of a paragraph, and pieces of `size` words of a longer one."""
     paragraph = text[first:last]
-    if "\n" in paragraph and unwrap_lines(paragraph) != paragraph:
+    if "\n" in paragraph and PlainText(paragraph).wrapped:
         paragraph = paragraph.replace("\n", " ")
-    for begin, end in pairwise([0, *sentence_boundaries(paragraph), len(paragraph)]):
+    for begin, end in pairwise([0, *PlainText(paragraph).sentence_ends, len(paragraph)]):
         for start, stop in _trimmed(text, first + begin, first + end):
             words = list(re.finditer(r"\S+", text[start:stop]))
             for i in range(0, len(words), size):

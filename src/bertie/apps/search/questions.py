@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.search.engine import Index
-from bertie.platform import BadRecord, DataError, Example, SourceFile, TableFormat, read_questions
+from bertie.platform import BadRecord, DataError, Example, SourceFile
 
 TEXTS = ("question", "query", "text")
 IDS = ("_id", "id", "query-id")
@@ -43,7 +43,9 @@ def read(path: Path | str, qrels: Path | str | None = None) -> list[Question]:
     if not path.is_file():
         raise DataError(f"{path} does not exist.")
     if path.suffix.lower() == ".json":
-        found = [_of_example(row) for row in read_questions(path) if isinstance(row, Example) and row.label != ()]
+        found = [
+            _of_example(row) for row in SourceFile(path).questions() if isinstance(row, Example) and row.label != ()
+        ]
     else:
         found = [*_of_rows(path, _relevance(Path(qrels)) if qrels else None)]
     if not any(question.context or question.relevant for question in found):
@@ -58,11 +60,10 @@ def _of_example(row: Example) -> Question:
 
 
 def _of_rows(path: Path, graded: Mapping[str, Mapping[str, float]] | None) -> Iterator[Question]:
-    for line, row in SourceFile(str(path)).rows():
+    for line, row, fields in SourceFile(path).objects():  # with its lists and objects
         text = None if isinstance(row, BadRecord) else next((row[name] for name in TEXTS if row.get(name)), None)
         if isinstance(row, BadRecord) or not isinstance(text, str):
             raise DataError(f"{path}:{line}: no question. One of the columns {', '.join(TEXTS)} is needed.")
-        fields = TableFormat.source_of(row)  # with its lists and objects
         if graded is not None:
             name = next((str(row[name]) for name in IDS if row.get(name) not in (None, "")), "")
             if name in graded:  # the others have no judgment

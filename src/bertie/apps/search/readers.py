@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from json import dumps
-from pathlib import Path
 from typing import Any
 
 import xxhash
@@ -18,13 +17,13 @@ import xxhash
 from bertie.platform import (
     BadRecord,
     DataError,
+    File,
     PythonPackage,
     Registry,
     SourceFile,
     SourceFiles,
     TableFormat,
-    file_hash,
-    read_questions,
+    UsageError,
 )
 
 PACKAGES = "python:"
@@ -90,7 +89,7 @@ def json(path: str, reading: Reading) -> Found:
         yield from table(path, reading)
         return
     seen: set[str] = set()
-    for row in read_questions(path, TableFormat.of(labelled=False)):
+    for row in SourceFile(path).questions(TableFormat.of(labelled=False)):
         if isinstance(row, BadRecord):
             yield BadRecord(0, row.reason, where=path)
         elif row.texts[1] not in seen:
@@ -126,16 +125,16 @@ def web_page(path: str, reading: Reading) -> Found:
 
 def pdf(path: str, reading: Reading) -> Found:
     """The pages of a PDF with text, each a document (pypdf). Needs the extra [documents]."""
-    Registry.library("pypdf", "PDF files", "documents")
+    _pypdf()
     yield from SourceFile(path).isolated(_pdf_pages, os.path.abspath(path), path)
 
 
 def _pdf_pages(file_path: str, path: str) -> Found:
     """Yields the pages of a PDF. path: its name in records."""
-    pypdf: Any = Registry.library("pypdf", "PDF files", "documents")
+    pypdf, source = _pypdf(), SourceFile(file_path)
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it says of a damaged file is in the record
     empty = 0
-    with SourceFile(file_path).open(seekable=True) as file:
+    with source.open(seekable=True) as file:
         try:
             book = pypdf.PdfReader(file)
             if book.is_encrypted and not book.decrypt(""):  # many have no password, only an owner's
@@ -147,7 +146,7 @@ def _pdf_pages(file_path: str, path: str) -> Found:
                 empty += not found.strip()
                 if found.strip():
                     yield Document(found, title=title, page=number)
-        except (*SourceFile.FAILURES, MemoryError, RecursionError):
+        except (MemoryError, RecursionError):
             raise
         except pypdf.errors.DependencyError:
             yield BadRecord(
@@ -155,10 +154,21 @@ def _pdf_pages(file_path: str, path: str) -> Found:
             )
             return
         except Exception as error:  # a damaged PDF raises anything
+            if source.failure(error):
+                raise
             yield BadRecord(0, f"not a readable PDF ({str(error) or type(error).__name__})", where=path)
             return
     if empty:
         yield BadRecord(0, f"{empty:,} pages without text (scanned?)", None, where=path)
+
+
+def _pypdf() -> Any:
+    """Returns pypdf. Raises UsageError with the command that installs it."""
+    try:
+        import pypdf
+    except ImportError:
+        raise UsageError('PDF files need the package pypdf. Run: pip install "bertie[documents]"') from None
+    return pypdf
 
 
 def _whole(text: str) -> str:
@@ -194,10 +204,10 @@ def expand(inputs: list[str]) -> SourceFiles:
 def source_hash(path: str) -> str:
     """Returns a hash of a file, or of the files of packages. Raises DataError and OSError."""
     if not path.startswith(PACKAGES):
-        return file_hash(Path(path))
+        return File(path).hash
     return xxhash.xxh3_128_hexdigest(
         dumps(
-            {str(file): file_hash(file) for package in _names(path) for file in PythonPackage(package).files()},
+            {str(file): File(file).hash for package in _names(path) for file in PythonPackage(package).files()},
             sort_keys=True,
         ).encode()
     )
@@ -221,7 +231,8 @@ def read(path: str, reading: Reading) -> Found:
     """Yields the documents of a file, and the records that are none. A file that cannot be read is one record."""
     try:
         yield from (packages if path.startswith(PACKAGES) else READERS[SourceFile(path).format])(path, reading)
-    except SourceFile.FAILURES as error:
-        yield BadRecord(0, SourceFile.cause(error), where=path)
-    except DataError as error:
-        yield BadRecord(0, str(error), where=path)
+    except Exception as error:
+        reason = SourceFile(path).failure(error) or (str(error) if isinstance(error, DataError) else "")
+        if not reason:
+            raise
+        yield BadRecord(0, reason, where=path)

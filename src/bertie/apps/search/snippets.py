@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bertie.apps.search.models import Answer
-from bertie.platform import sentence_boundaries
+from bertie.platform import PlainText
 
 SHOWN = 240  # characters of a snippet, unless its sentence is shorter
 _WORD = re.compile(r"\w+")
@@ -28,7 +28,7 @@ def snippet(text: str, terms: Set[str], cut: Callable[[str], Set[str]], answer: 
 
     terms: of the question; cut: a word to its terms, as in the index.
     """
-    ends = [0, *sentence_boundaries(text), len(text)]
+    ends = [0, *PlainText(text).sentence_ends, len(text)]
     sentences = [part for first, last in pairwise(ends) if (part := _trimmed(text, first, last))]
     if not sentences:
         return Snippet(0, len(text), ())

@@ -24,7 +24,7 @@ import xxhash
 
 from bertie.apps.search import postings
 from bertie.apps.search.postings import LISTED, Postings, State
-from bertie.platform import BadRecord, DataError, FolderKind, Stopped
+from bertie.platform import BadRecord, BertieError, DataError, File, FolderKind
 
 DATABASE = "index.sqlite"
 LOG_BYTES = 1 << 20  # free space below which an I/O error of the log of changes means a full disk
@@ -160,12 +160,12 @@ class Store:
                 raise stopped from None
             raise
 
-    def _full(self, error: BaseException) -> Stopped | None:
+    def _full(self, error: BaseException) -> BertieError | None:
         """Returns the error to raise when the disk is full: for SQLite's log of changes, this is an I/O error."""
         full = isinstance(error, sqlite3.OperationalError) and (
             "full" in str(error) or ("disk I/O" in str(error) and shutil.disk_usage(self.folder).free < LOG_BYTES)
         )
-        return Stopped.for_full_disk(OSError(errno.ENOSPC, str(error)), self.folder) if full else None
+        return File(self.folder).full_disk(OSError(errno.ENOSPC, str(error))) if full else None
 
     @contextmanager
     def reading(self) -> Iterator[None]:

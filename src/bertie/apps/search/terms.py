@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Literal
 
-from bertie.platform import load_kiwi
+from bertie.platform import PlainText
 
 English = Literal["stems", "words"]
 Korean = Literal["pairs", "kiwi", "words"]
@@ -47,7 +47,7 @@ class Terms:
 
     def __post_init__(self) -> None:
         if self.korean == "kiwi":
-            load_kiwi()
+            PlainText("").morphemes()
 
     def __call__(self, text: str) -> list[str]:
         """Returns the terms of a text in order, with repetitions."""
@@ -78,7 +78,7 @@ class Terms:
 
 def _morphemes(text: str) -> Iterator[str]:
     """Yields the forms of nouns, verbs and other words with content."""
-    for token in load_kiwi().tokenize(text):
+    for token in PlainText(text).morphemes():
         if token.tag.startswith(_CONTENT) and not token.tag.startswith(_PUNCTUATION) and _TOKEN.fullmatch(token.form):
             yield token.form
 

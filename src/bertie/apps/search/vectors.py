@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.platform import DataError, atomic_write, check_readable, file_hash, nearest_rows
+from bertie.platform import DataError, File
 
 ROWS = 1 << 17
 BLOCK = 1 << 10  # rows computed at once: their float32 copy stays in the cache
@@ -46,7 +46,7 @@ class VectorFile:
         """Opens a file. Raises DataError when it is damaged, Gone when it is missing."""
         from safetensors import SafetensorError, safe_open
 
-        check_readable(path)
+        File(path).check_readable()
         try:
             with safe_open(path, framework="numpy") as file:
                 names = set(file.keys())
@@ -77,10 +77,17 @@ def write(path: Path, ids: Sequence[int], vectors_NH: Float) -> str:
     """Writes a file of vectors, complete on disk when this returns. -> its hash"""
     from safetensors.numpy import save
 
-    rows_NH, scale_N = nearest_rows(vectors_NH)
-    with atomic_write(path) as file:
+    rows_NH, scale_N = int8_rows(vectors_NH)
+    with File(path).write() as file:
         file.write(save({"ids": np.array(ids, np.int64), "rows": rows_NH, "scale": scale_N}))
-    return file_hash(path)
+    return File(path).hash
+
+
+def int8_rows(rows_NH: Float) -> tuple[NDArray[np.int8], Float]:
+    """Returns int8 rows and their scales: the largest number of a row becomes 127. (N, H) -> (N, H), (N,)"""
+    scale_N = (np.abs(rows_NH).max(1, initial=0) / np.float32(127)).astype(np.float32)
+    scale_N[scale_N == 0] = 1
+    return np.rint(rows_NH / scale_N[:, None]).astype(np.int8), scale_N
 
 
 def nearest(files: Iterable[VectorFile], questions_QH: Float, top: int) -> list[list[tuple[int, float]]]:

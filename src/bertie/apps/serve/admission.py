@@ -11,13 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-
-class Refused(Exception):
-    """A budget is spent. reason: which one; retry_after_s: when to try again."""
-
-    def __init__(self, reason: str, message: str, retry_after_s: float) -> None:
-        super().__init__(message)
-        self.reason, self.retry_after_s = reason, retry_after_s
+from bertie.apps.serve.errors import Refused
 
 
 @dataclass

@@ -54,7 +54,7 @@ class Server:
         self._files.cleanup()
 
 
-@checked_arguments()
+@checked_arguments
 def serve(
     models: AnyModel | Mapping[str, AnyModel],
     *,

@@ -1,40 +1,37 @@
-"""The application: the routes of the table, probes, metrics, the page, and the log."""
+"""The application: one router over the routes of the table, probes, metrics, the page; and the log."""
 
-import sqlite3
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable, MutableMapping
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from time import perf_counter
 from typing import Any
 from urllib.parse import quote
 
 import orjson
-from fastapi import FastAPI, Request
-from fastapi.responses import PlainTextResponse, Response
-from fastapi.routing import APIRoute
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails, from_json
-from starlette.exceptions import HTTPException
+from pydantic import TypeAdapter
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Router
 
 from bertie.apps.serve import attending
-from bertie.apps.serve.admission import Refused
-from bertie.apps.serve.docs import add_docs
-from bertie.apps.serve.errors import DEFECT, STATUS, Refusal, invalid
+from bertie.apps.serve.call import Call, TextReading
+from bertie.apps.serve.docs import ERRORS, Address, Operation, docs_addresses
+from bertie.apps.serve.errors import Refusal, read_body
 from bertie.apps.serve.fleet import Fleet
 from bertie.apps.serve.generating import Events, Generated
 from bertie.apps.serve.guard import Guard, Limits, Receive, Seen, Send, defect
-from bertie.apps.serve.handlers import MOST_INPUTS
+from bertie.apps.serve.inputs import MOST_INPUTS
 from bertie.apps.serve.log import LOG
-from bertie.apps.serve.page import add_page
-from bertie.apps.serve.routes import ANY, BY_PATH, OWN, PIPELINE, ROUTES, Route
-from bertie.apps.serve.schemas import AnyBody, Body, SearchBody
-from bertie.apps.serve.served import Call, Served, refused
-from bertie.platform import BertieError, DataError, TooLong, nearest
+from bertie.apps.serve.page import page_addresses
+from bertie.apps.serve.routes import BY_PATH, OPENAI, PIPELINES, ROUTES, TEI, Route, pipeline_of
+from bertie.apps.serve.schemas import AnyBody, Body
+from bertie.apps.serve.served import LongTexts, Served
+from bertie.apps.serve.ticket import Ticket
+from bertie.platform import nearest
 
-ERRORS = {status: kind for kind, status in STATUS.items() if kind != "Tokenizer"}
-POLICIES: dict[bool | None, TooLong | None] = {None: None, True: "truncate", False: "error"}
-"""What a body's `truncate` says of long texts."""
-Told = dict[str, object]
+PROBE_TAG = "Probes"
+SERVER_VERSION = version("bertie")
 
 
 class Json(Response):
@@ -55,216 +52,127 @@ class Application:
         fleet: Fleet,
         limits: Limits,
         *,
-        too_long: TooLong | None = None,
+        too_long: LongTexts | None = None,
         log: Callable[..., None] | None = None,
     ) -> None:
         self.fleet, self.limits, self.too_long, self.log = fleet, limits, too_long, log
-        self.app = FastAPI(title="Bertie", version=version("bertie"), openapi_url=None)
-        more = [self._search()] if fleet.index_paths else []
-        more += [attending.ROUTE] if fleet.settings.attention else []
-        self.rows = {route.path: route for route in (*ROUTES, *more)}
-        for route in self.rows.values():
-            self._add(route, route.path)
-        self._add_any()
-        self._add_probes()
-        add_docs(self.app)
-        add_page(self.app)
-        self.app.add_exception_handler(HTTPException, self._missing)
-        self.app.add_exception_handler(Exception, self._failed)
-        self.asgi = Guard(self._dispatch, limits, fleet.admission, lambda: fleet.draining, self._finished, defect)
+        rows = [*ROUTES]
+        if fleet.index_paths:
+            from bertie.apps.serve.searching import search_route
+
+            rows.append(search_route(fleet, log))
+        rows += [attending.ROUTE] if fleet.settings.attention else []
+        own = [Address(row.path, partial(self.answer, row), row.operation, method="POST") for row in rows]
+        own += [*self._pipelines(), *self._probes()]
+        self.router = Router([*own, *docs_addresses(own, SERVER_VERSION), *page_addresses()], default=missing)
+        self.asgi = Guard(self.router, limits, fleet.admission, lambda: fleet.draining, self._finished, defect)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """ASGI."""
         await self.asgi(scope, receive, send)
 
-    async def _dispatch(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """Routes of the table are called directly: FastAPI's layers take longer than a small model."""
-        if scope["type"] == "http" and scope["method"] == "HEAD":  # as GET; the protocol leaves the body out
-            scope = {**scope, "method": "GET"}
-        row = self.rows.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if row is None:
-            await self.app(scope, receive, send)
-            return
-        response = await self.answer(row, Request(scope, receive), row.path)
-        await response(scope, receive, send)
-
     # The table ---------------------------------------------------------------------------------------------------
 
-    def _search(self) -> Route:
-        """The row of the indexes."""
-        from bertie.apps.serve import searching
-
-        async def work(call: Call, body: SearchBody) -> Any:
-            fleet = self.fleet
-            try:
-                return await searching.search(fleet.models, fleet.indexes, fleet.choose, call, body)
-            except (DataError, OSError, sqlite3.Error) as error:
-                if self.log is not None:
-                    self.log("index_failed", index=body.index or next(iter(fleet.indexes)), reason=str(error))
-                raise Refusal("Backend", "The index cannot be read.") from None
-
-        work.__doc__ = searching.search.__doc__
-        return Route("/search", ANY, SearchBody, work, OWN, {"query": "Where is the library?"})
-
-    def _add(self, row: Route, path: str) -> None:
-        async def endpoint(body: object) -> object:
-            return None
-
-        async def work(request: Request) -> Response:
-            return await self.answer(row, request, row.path)
-
-        endpoint.__annotations__ = {"body": row.body, "return": object}
-        endpoint.__name__ = path.strip("/").replace("/", "_")
-        extra = {"requestBody": {"content": {"application/json": {"example": row.example}}}}
-        self.app.router.add_api_route(
-            path,
-            endpoint,
-            methods=["POST"],
-            tags=[row.tag],
-            summary=row.summary,
-            responses=responses() | row.responses,
-            openapi_extra=extra,
-            route_class_override=taking(work),
-        )
-
-    def _add_any(self) -> None:
+    def _pipelines(self) -> list[Address]:
         """POST / and POST /models/NAME: the pipeline of the model's own task. A name may have slashes."""
+        operation = Operation(PIPELINES, "The pipeline of the model's own task.", ERRORS, body=AnyBody)
+        paths = ("/models/{name:path}/pipeline/{task}", "/models/{name:path}")
+        every = [Address(path, self.pipeline, method="POST") for path in paths]
+        return [Address("/", self.pipeline, operation, method="POST"), *every]
 
-        async def endpoint(body: AnyBody) -> object:
-            return None
-
-        async def work(request: Request) -> Response:
-            name, task = request.path_params.get("name"), request.path_params.get("task")
-            seen: Seen = request.state.seen
-            seen.route = "/models" if name else "/"
-            try:
-                body = BODY.validate_json(await request.body())
-                if name and body.model not in (None, name):
-                    message = "The address and the key `model` name two models. Omit `model`."
-                    raise Refusal("Validation", message, param="model")
-                model = self.fleet.choose(name or body.model, (), "/")
-                if task is not None and task not in PIPELINE_OF:
-                    raise Refusal("NotFound", f"There is no such pipeline. {nearest(task[:80], PIPELINE_OF)}")
-                row = BY_PATH[PIPELINE_OF[task] if task else PIPELINE[model.kinds[0]]]
-                model = self.fleet.choose(model.name, row.kinds, row.path)
-            except ValidationError as error:
-                return refuse(described(error, await request.body()), seen)
-            except Refusal as error:
-                return refuse(error, seen)
-            return await self.answer(row, request, seen.route, model)
-
-        for path in ("/", "/models/{name:path}/pipeline/{task}", "/models/{name:path}"):
-            self.app.router.add_api_route(
-                path,
-                endpoint,
-                methods=["POST"],
-                tags=["Hugging Face pipelines"],
-                summary="The pipeline of the model's own task.",
-                operation_id="pipeline",
-                responses=responses(),
-                route_class_override=taking(work),
-                include_in_schema=path == "/",
-            )
-
-    async def answer(self, row: Route, request: Request, path: str, model: Served | None = None) -> Response:
-        """Answers one request of the table."""
+    async def pipeline(self, request: Request) -> Response:
+        """Answers with the pipeline of the model's own task, or of the task in the address. Raises Refusal."""
+        name, task = request.path_params.get("name"), request.path_params.get("task")
         seen: Seen = request.state.seen
-        seen.route = path
-        self.fleet.metrics.counts.add("te_request_count", path)
-        try:
-            content = await request.body()
-            body = row.adapter.validate_json(content)
-            model = model or self.fleet.choose(getattr(body, "model", None), row.kinds, row.path)
-            model = self.fleet.routed(model, seen.id)
-            seen.model = model.name
-            call = seen.call = Call(model, self.fleet.admission, side=getattr(body, "truncation_direction", "right"))
-            call.watch = self.fleet.count
-            call.too_long = POLICIES[getattr(body, "truncate", None)] or self.too_long
-            with call.held:
-                call.use()
-                answer = await row.work(call, body)
-                if isinstance(answer, Generated):
-                    return Events(answer, call.held.pop_all(), facts_of(call))
-                return Json(answer, headers=self._figures(seen, call))
-        except ValidationError as error:
-            return refuse(described(error, content), seen)
-        except Refused as error:
-            return refuse(refused(error), seen)
-        except Refusal as error:
-            return refuse(error, seen)
-        except BertieError as error:
-            return refuse(invalid(error), seen)
+        seen.route = "/models" if name else "/"
+        body = read_body(BODY, await request.body())
+        if name and body.model not in (None, name):
+            message = "The address and the key `model` name two models. Omit `model`."
+            raise Refusal("Validation", message, param="model")
+        model = self.fleet.choose(name or body.model, (), "/")
+        if task is not None and task not in PIPELINE_OF:
+            raise Refusal("NotFound", f"There is no such pipeline. {nearest(task[:80], PIPELINE_OF)}")
+        row = BY_PATH[PIPELINE_OF[task]] if task else pipeline_of(model)
+        return await self.answer(row, request, self.fleet.choose(model.name, row.kinds, row.path))
 
-    def _figures(self, seen: Seen, call: Call) -> dict[str, str]:
-        total = perf_counter() - seen.started
-        figures = {
-            "x-compute-type": call.model.facts.device.partition(":")[0],
-            "x-compute-time": ms(call.tokenization_s + call.inference_s),
-            "x-compute-characters": str(call.characters),
-            "x-compute-tokens": str(call.tokens),
-            "x-total-time": ms(total),
-            "x-tokenization-time": ms(call.tokenization_s),
-            "x-queue-time": ms(call.queue_s),
-            "x-inference-time": ms(call.inference_s),
-        }
-        return figures | facts_of(call)
+    async def answer(self, row: Route, request: Request, model: Served | None = None) -> Response:
+        """Answers a request of the table. Raises Refusal or BertieError."""
+        seen: Seen = request.state.seen
+        if model is None:
+            seen.route = row.path
+        self.fleet.metrics.counts.add("te_request_count", seen.route)
+        body = read_body(row.adapter, await request.body())
+        model = model or self.fleet.choose(getattr(body, "model", None), row.kinds, row.path)
+        model = self.fleet.routed(model, seen.id)
+        seen.model = model.name
+        with Ticket(model, self.fleet.admission) as ticket:
+            seen.ticket = ticket
+            answer = await row.work(Call(ticket, TextReading.of(body, self.too_long), self.fleet.count), body)
+            if isinstance(answer, Generated):
+                return Events(answer, ticket.held.pop_all(), facts_of(ticket))
+            return Json(answer, headers=figures_of(seen, ticket))
 
     # Probes and facts ----------------------------------------------------------------------------------------------
 
-    def _add_probes(self) -> None:
-        get, fleet, told = self.app.get, self.fleet, responses()
-        unknown: dict[int | str, Told] = {404: told[404]}
-        unready: dict[int | str, Told] = {503: told[503]}
+    def _probes(self) -> list[Address]:
+        ready = Operation(PROBE_TAG, "200 while every model can answer.", [503])
+        return [
+            Address("/healthz", self._healthz, Operation(PROBE_TAG, "200 while the process answers.")),
+            Address("/readyz", self._readyz, ready),
+            Address("/health", self._health, Operation(PROBE_TAG, "As /readyz, without a body.", [503], ())),
+            Address(
+                "/info",
+                self._info,
+                Operation(TEI, "The models and the limits.", [404], parameters=(("query", "model"),)),
+            ),
+            Address("/traffic", self._traffic, Operation(PROBE_TAG, "Texts and answers since the start, as counts.")),
+            Address("/metrics", self._metrics, Operation(PROBE_TAG, "Prometheus metrics.", content=("text/plain",))),
+            Address("/v1/models", self._models, Operation(OPENAI, "The models by name.")),
+            Address(
+                "/v1/models/{name:path}",
+                self._model,
+                Operation(OPENAI, "One model.", [404], parameters=(("path", "name"),)),
+            ),
+        ]
 
-        @get("/healthz", tags=["Probes"], summary="200 while the process answers.")
-        async def healthz() -> Told:
-            return {"status": "ok"}
+    async def _healthz(self, request: Request) -> Response:
+        return Json({"status": "ok"})
 
-        @get("/readyz", tags=["Probes"], summary="200 while every model can answer.", responses=unready)
-        async def readyz() -> Response:
-            states = {name: one.batcher.state for name, one in fleet.models.items()}
-            state = {"status": "draining" if fleet.draining else "ok" if fleet.ready else "not ready", "models": states}
-            return Json(state, status_code=200 if fleet.ready else 503)
+    async def _readyz(self, request: Request) -> Response:
+        fleet = self.fleet
+        states = {name: one.batcher.state for name, one in fleet.models.items()}
+        state = {"status": "draining" if fleet.draining else "ok" if fleet.ready else "not ready", "models": states}
+        return Json(state, status_code=200 if fleet.ready else 503)
 
-        @get(
-            "/health",
-            tags=["Probes"],
-            summary="As /readyz, without a body.",
-            response_class=Response,
-            responses=unready,
-        )
-        async def health() -> Response:
-            if fleet.ready:
-                return Response(status_code=200)
-            return Json(Refusal("Unhealthy", "unhealthy").body("/health"), status_code=503)
+    async def _health(self, request: Request) -> Response:
+        if self.fleet.ready:
+            return Response()
+        return Json(Refusal("Unhealthy", "unhealthy").body("/health"), status_code=503)  # no failed request
 
-        @get("/info", tags=["Text Embeddings Inference"], summary="The models and the limits.", responses=unknown)
-        async def info(model: str | None = None) -> Response:
-            if model is not None and model not in fleet.models:
-                return Json(Refusal("NotFound", "There is no such model.").body("/info"), status_code=404)
-            return Json(self.info(model))
+    async def _info(self, request: Request) -> Response:
+        return Json(self.info(self._known(request.query_params.get("model"))))
 
-        @get("/traffic", tags=["Probes"], summary="Texts and answers since the start, as counts.")
-        async def traffic() -> Response:
-            return Json({"models": fleet.watch.info(), "versions": fleet.versions and fleet.versions.as_json()})
+    async def _traffic(self, request: Request) -> Response:
+        versions = self.fleet.versions
+        return Json({"models": self.fleet.watch.info(), "versions": versions and versions.as_json()})
 
-        @get("/metrics", tags=["Probes"], summary="Prometheus metrics.", response_class=PlainTextResponse)
-        async def metrics() -> Response:
-            self._gauges()
-            return Response(fleet.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    async def _metrics(self, request: Request) -> Response:
+        self._gauges()
+        return Response(self.fleet.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-        @get("/v1/models", tags=["OpenAI"], summary="The models by name.")
-        async def models() -> Told:
-            data = [{"id": name, "object": "model", "created": 0, "owned_by": "bertie"} for name in fleet.models]
-            return {"object": "list", "data": data}
+    async def _models(self, request: Request) -> Response:
+        return Json({"object": "list", "data": [openai_model(name) for name in self.fleet.models]})
 
-        @get("/v1/models/{name:path}", tags=["OpenAI"], summary="One model.", responses=unknown)
-        async def one(name: str) -> Response:
-            if name not in fleet.models:
-                return Json(Refusal("NotFound", "There is no such model.").body("/v1/models"), status_code=404)
-            return Json({"id": name, "object": "model", "created": 0, "owned_by": "bertie"})
+    async def _model(self, request: Request) -> Response:
+        return Json(openai_model(str(self._known(request.path_params["name"]))))
 
-    def info(self, name: str | None = None) -> Told:
+    def _known(self, name: str | None) -> str | None:
+        """Returns the name of a model. Raises Refusal for an unknown one."""
+        if name is not None and name not in self.fleet.models:
+            raise Refusal("NotFound", "There is no such model.")
+        return name
+
+    def info(self, name: str | None = None) -> dict[str, object]:
         """Returns the facts of the first or the named model, and the limits of the server."""
         fleet = self.fleet
         models = {key: one.info(self.too_long) for key, one in fleet.models.items()}
@@ -278,7 +186,7 @@ class Application:
             "max_client_batch_size": MOST_INPUTS,
             "max_body_bytes": self.limits.max_body_bytes,
             "auto_truncate": own["too_long"] != "error",
-            "version": self.app.version,
+            "version": SERVER_VERSION,
             "process": asdict(fleet.process) if fleet.process else None,
             "reloads": asdict(fleet.reloads),
             "versions": fleet.versions and fleet.versions.as_json(),
@@ -300,35 +208,24 @@ class Application:
 
     def _finished(self, seen: Seen) -> None:
         """Counts and logs a request, without its texts."""
-        metrics, call, seconds = self.fleet.metrics, seen.call, perf_counter() - seen.started
+        metrics, seconds = self.fleet.metrics, perf_counter() - seen.started
         metrics.counts.add("bertie_requests_total", seen.route, str(seen.status))
         if seen.error:
             metrics.counts.add("te_request_failure", seen.error)
             if seen.status in (413, 429):
                 metrics.counts.add("bertie_rejected_total", seen.reason or "deadline")
-        if call is not None and seen.status == 200:
+        if seen.ticket is not None and seen.status == 200:
+            usage = seen.ticket.usage
             metrics.counts.add("te_request_success", seen.route)
             metrics.duration.observe(seconds)
-            metrics.tokenization.observe(call.tokenization_s)
-            metrics.queue.observe(call.queue_s)
-            metrics.inference.observe(call.inference_s)
-            metrics.length.observe(call.tokens)
-            if call.truncated:
-                metrics.counts.add("bertie_truncated_total", call.model.name, amount=call.truncated)
+            metrics.tokenization.observe(usage.tokenization_s)
+            metrics.queue.observe(usage.queue_s)
+            metrics.inference.observe(usage.inference_s)
+            metrics.length.observe(usage.tokens)
+            if usage.truncated:
+                metrics.counts.add("bertie_truncated_total", seen.model, amount=usage.truncated)
         if self.log is not None:
             self.log("request", **logged(seen, seconds))
-
-    async def _missing(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        kind = ERRORS.get(error.status_code, "Validation")
-        said = {404: "There is nothing here; /docs lists the routes.", 405: "Another method is expected here."}
-        refusal = Refusal(kind, said.get(error.status_code, str(error.detail)), status=error.status_code)
-        refusal.headers = dict(error.headers or {})
-        return refuse(refusal, request.state.seen)
-
-    async def _failed(self, request: Request, error: Exception) -> Response:
-        """Answers after a defect of the server, which the guard writes to the log."""
-        return refuse(Refusal("Backend", DEFECT, status=500), request.state.seen)
 
     def malformed(self, reason: str) -> None:
         """Counts and logs a request that the protocol refused."""
@@ -350,60 +247,35 @@ PIPELINE_OF = {
 """Tasks in the addresses of Hugging Face's API."""
 
 
-def taking(work: Callable[[Request], Awaitable[Response]]) -> type[APIRoute]:
-    """Returns a route that reads its body itself, in one pass. FastAPI describes it."""
-
-    class Taking(APIRoute):
-        def get_route_handler(self) -> Any:
-            return work
-
-    return Taking
+def openai_model(name: str) -> dict[str, object]:
+    """Returns a model in OpenAI's form."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "bertie"}
 
 
-def responses() -> dict[int | str, dict[str, object]]:
-    """Returns the responses of a route other than 200."""
-    schema = {"type": "object", "properties": {"error": {}, "error_type": {"type": "string"}}, "required": ["error"]}
-    content = {"application/json": {"schema": schema}}
-    return {status: {"description": kind, "content": content} for kind, status in STATUS.items() if kind != "Tokenizer"}
+async def missing(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    """ASGI. Raises Refusal for an address that there is not."""
+    raise Refusal("NotFound", "There is nothing here; /docs lists the routes.")
 
 
-def refuse(error: Refusal, seen: Seen) -> Response:
-    """Returns an error as a response."""
-    seen.error, seen.reason = error.kind, error.reason
-    return Json(error.body(seen.path), status_code=error.status, headers=error.headers)
+def figures_of(seen: Seen, ticket: Ticket) -> dict[str, str]:
+    """Returns the headers of an answer: what it took, and its model."""
+    usage = ticket.usage
+    return {
+        "x-compute-type": ticket.model.facts.device.partition(":")[0],
+        "x-compute-time": ms(usage.tokenization_s + usage.inference_s),
+        "x-compute-characters": str(usage.characters),
+        "x-compute-tokens": str(usage.tokens),
+        "x-total-time": ms(perf_counter() - seen.started),
+        "x-tokenization-time": ms(usage.tokenization_s),
+        "x-queue-time": ms(usage.queue_s),
+        "x-inference-time": ms(usage.inference_s),
+        **facts_of(ticket),
+    }
 
 
-def described(error: ValidationError, content: bytes) -> Refusal:
-    """Returns what is wrong with a body, without its content.
-
-    Where a value may have several forms, each has an error: that of the form that fits furthest is told.
-    """
-    errors = error.errors(include_input=False, include_url=False, include_context=False)
-    body = None if errors[0]["type"] == "json_invalid" else from_json(content)
-    places = [place_of(one, body) for one in errors]
-
-    def fits(number: int) -> tuple[list[int], bool]:
-        indices = [part if isinstance(part, int) else 0 for part in places[number]]
-        return indices, not errors[number]["type"].endswith("_type")
-
-    best = max(range(len(errors)), key=fits)
-    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in places[best]).lstrip(".")
-    return Refusal("Validation", f"{where or 'The body'}: {errors[best]['msg']}."[:300], param=where or None)
-
-
-def place_of(error: ErrorDetails, value: Any) -> list[str | int]:
-    """Returns the keys and indices that lead to an error; pydantic's place has the names of types between them."""
-    found = list[str | int]()
-    for part in error["loc"]:
-        if part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int):
-            value = value[part]
-            found.append(part)
-    return [*found, error["loc"][-1]] if error["type"] == "missing" else found
-
-
-def facts_of(call: Call) -> dict[str, str]:
+def facts_of(ticket: Ticket) -> dict[str, str]:
     """Returns the headers about a model and its reading; other characters than ASCII are quoted."""
-    return {"x-bertie-model": quote(call.model.name), "x-bertie-truncated": str(call.truncated)}
+    return {"x-bertie-model": quote(ticket.model.name), "x-bertie-truncated": str(ticket.usage.truncated)}
 
 
 def ms(seconds: float) -> str:
@@ -411,15 +283,15 @@ def ms(seconds: float) -> str:
     return str(round(seconds * 1000))
 
 
-def logged(seen: Seen, seconds: float) -> Told:
+def logged(seen: Seen, seconds: float) -> dict[str, object]:
     """Returns the log record of a request."""
-    call = seen.call
     fields = {"id": seen.id.decode(), "route": seen.route, "status": seen.status, "ms": round(seconds * 1000, 1)}
     if seen.trace:
         fields["trace_id"] = seen.trace
     if seen.error:
         fields |= {"error": seen.error, "reason": seen.reason}
-    if call is not None:
-        fields |= {"model": seen.model, "texts": call.texts, "tokens": call.tokens, "truncated": call.truncated}
-        fields |= {"queue_ms": round(call.queue_s * 1000, 1), "inference_ms": round(call.inference_s * 1000, 1)}
+    if seen.ticket is not None:
+        usage = seen.ticket.usage
+        fields |= {"model": seen.model, "texts": usage.texts, "tokens": usage.tokens, "truncated": usage.truncated}
+        fields |= {"queue_ms": round(usage.queue_s * 1000, 1), "inference_ms": round(usage.inference_s * 1000, 1)}
     return fields

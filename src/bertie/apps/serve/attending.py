@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from bertie.apps.serve import schemas
+from bertie.apps.serve.call import Call
 from bertie.apps.serve.errors import Refusal
-from bertie.apps.serve.handlers import single_example
+from bertie.apps.serve.inputs import single_example
 from bertie.apps.serve.remote import BatchFailed, WorkerDied
 from bertie.apps.serve.routes import ANY, OWN, TEXT, Route
-from bertie.apps.serve.served import Call
 from bertie.apps.serve.wire import ATTENTION, TELLING, WORDS
 from bertie.platform import Sequences
 
@@ -22,24 +22,24 @@ MOST_TOKENS = 64  # whose attention is returned: the answer has a number for eac
 
 async def attention(call: Call, body: schemas.AttentionBody) -> Any:
     """Returns the attention of one head: weights[i][j] is what token i pays to token j."""
-    (example,) = single_example(call, body.inputs)
-    texts = example.texts
+    texts, usage = single_example(call.model.pipeline, body.inputs).texts, call.usage
     if body.layer is None and "head" in body.model_fields_set:
         raise Refusal("Validation", "`head` needs `layer`. Pass both, or omit both.", param="head")
-    call.take(1)
-    call.characters += sum(map(len, texts))
+    call.ticket.take(1)
+    usage.characters += sum(map(len, texts))
     encoding = call.model.tokenizer.encode(*texts, max_length=min(call.model.pipeline.max_length, MOST_TOKENS))
     words = np.array([text is not None for text in encoding.sequence_ids])
     if not words.any():
         raise Refusal("Validation", "The text has no words.", param="inputs")
-    call.truncated += encoding.overflow > 0
-    call.tokens += len(encoding)
+    usage.truncated += encoding.overflow > 0
+    usage.tokens += len(encoding)
     arrays = (np.array(encoding.ids, np.int64), np.array(encoding.type_ids, np.int64), np.array([len(encoding)]))
     worker = next((one for one in call.model.batcher.workers if one.alive), None)
     if worker is None:
         raise Refusal("Unhealthy", "The model is starting. Try again later.")
     try:
-        with call.admission.hold(call.admission.tokens[call.model.name], len(encoding), call.model.name):
+        admission = call.ticket.admission
+        with admission.hold(admission.tokens[call.model.name], len(encoding), call.model.name):
             found = await worker.run(Sequences(*arrays, extra={WORDS: words}), (ATTENTION,))
     except (BatchFailed, WorkerDied) as error:
         raise Refusal("Backend", str(error) or "The process of the model ended.") from None
@@ -54,7 +54,7 @@ async def attention(call: Call, body: schemas.AttentionBody) -> Any:
     sizes = {"layers": layers, "heads": heads, "layer": layer, "head": head}
     weights = np.round(found[ATTENTION][layer - 1, head - 1].astype(np.float64), 5)
     cut = encoding.overflow > 0
-    return {"model": call.model.name, **sizes, "tokens": tokens, "weights": weights, "truncated": cut}
+    return {"model": call.model.name, **sizes, "texts": texts, "tokens": tokens, "weights": weights, "truncated": cut}
 
 
 ROUTE = Route("/attention", ANY, schemas.AttentionBody, attention, OWN, TEXT)

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, text_words
 from bertie.apps.serve import schemas
+from bertie.apps.serve.call import Call
 from bertie.apps.serve.errors import Refusal
-from bertie.apps.serve.handlers import check_texts, single_example
-from bertie.apps.serve.served import Call
-from bertie.platform import Encoding, Masked, Sequences, Spans, nearest
+from bertie.apps.serve.inputs import Inputs, single_example
+from bertie.apps.serve.labels import check_texts
+from bertie.platform import Encoding, Sequences, Spans, nearest
 
 EXPLAINED = ("sequence", "multilabel", "rank", "regression", "tagging", "span", "mlm")
 MOST_TOKENS = 128  # that are read of an explained text, since each costs a pass over all of them
@@ -25,27 +26,30 @@ Chosen = tuple[NDArray[np.float32], str]
 
 
 async def explain(call: Call, body: schemas.ExplainBody) -> object:
-    """Returns what the logit of the prediction, or of `label`, loses without each word."""
-    examples = single_example(call, body.inputs)
-    texts = examples[0].texts
+    """Returns what the logit of the prediction, or of `label`, loses without each word.
+
+    `start` and `end` of a word are places in `texts`: what the model read, without its markup.
+    """
+    example, usage = single_example(call.model.pipeline, body.inputs), call.usage
+    texts = example.texts
     kind = next(kind for kind in call.model.kinds if kind in EXPLAINED)
     if kind != "mlm":
-        check_texts(call, examples)
+        check_texts(call, Inputs([body.inputs], True, "inputs".format), [example])
     check_choice(kind, body)
-    call.take(1)
-    call.characters += sum(map(len, texts))
+    call.ticket.take(1)
+    usage.characters += sum(map(len, texts))
     length = min(call.model.pipeline.max_length, MOST_TOKENS)
     encoding = call.model.tokenizer.encode(*texts, max_length=length)
     if kind == "mlm":
-        encoding = Masked.filled(call.model.tokenizer, encoding, texts, length)
-    call.truncated += encoding.overflow > 0
+        encoding = call.model.pipeline.as_filled(texts, encoding, length)
+    usage.truncated += encoding.overflow > 0
     if all(text is None for text in encoding.sequence_ids):
         raise Refusal("Validation", NO_WORDS, param="inputs")
     output = "mlm" if kind == "mlm" else call.model.pipeline.task.output
     versions, hidden = occluded(call, encoding, output)
     if (size := call.model.facts.heads.get(output, 1)) > MOST_TOKENS:
-        call.take_bytes(len(versions) * size * NUMBER_BYTES)
-    found = (await call.arrays(versions, (output,)))[output]
+        call.ticket.take_bytes(len(versions) * size * NUMBER_BYTES)
+    found = (await call.ticket.arrays(versions, (output,)))[output]
     numbers, about = CHOOSE[kind](call, body, encoding, texts, found.reshape(len(versions), -1, found.shape[-1]))
     values = np.zeros(len(encoding))
     values[hidden] = numbers[0] - numbers[2:]
@@ -59,6 +63,7 @@ async def explain(call: Call, body: schemas.ExplainBody) -> object:
     return {
         "model": call.model.name,
         **told,
+        "texts": texts,
         "words": words,
         "tokens": len(encoding),
         "truncated": encoding.overflow > 0,

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 from bertie import Tokenizer
 from bertie.apps.serve.admission import Admission
 from bertie.apps.serve.batcher import Batcher
+from bertie.apps.serve.call import Call
 from bertie.apps.serve.errors import ENDS, Refusal
 from bertie.apps.serve.golden import check
 from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.remote import Worker, WorkerSettings
-from bertie.apps.serve.served import Call, Served
+from bertie.apps.serve.served import Served
 from bertie.apps.serve.versions import Versions
 from bertie.apps.serve.watching import Watch
 from bertie.platform import BertieError, DataError, Example, ModelFolder, Prediction, Sequences, Traffic, nearest
 
 if TYPE_CHECKING:
-    from bertie.apps.serve.searching import ServedIndex
+    from bertie.apps.serve.served_index import ServedIndex
 
 SHADOW_NICE = 19  # of a version that answers nobody
 
@@ -109,7 +110,7 @@ class Fleet:
 
     def _units(self) -> list[tuple[Path | None, dict[str, Path]]]:
         """Returns what is loaded together: models alone, and several adapters with their base."""
-        bases = {name: ModelFolder.adapter_base(path) for name, path in self.paths.items()}
+        bases = {name: ModelFolder(path).adapter_base for name, path in self.paths.items()}
         together: dict[Path, dict[str, Path]] = {}
         for name, base in bases.items():
             if base is not None:
@@ -154,7 +155,7 @@ class Fleet:
         """Returns the open indexes. Raises DataError."""
         if not self.index_paths:
             return {}
-        from bertie.apps.serve.searching import ServedIndex
+        from bertie.apps.serve.served_index import ServedIndex
 
         return {name: ServedIndex.load(name, path) for name, path in self.index_paths.items()}
 
@@ -209,7 +210,7 @@ class Fleet:
         if base is None:
             served = {name: Served(name, folder.path, batcher, workers[0].sha, generation)}
         else:
-            shas = {one: await asyncio.to_thread(Traffic.model_hash, path) for one, path in unit.items()}
+            shas = {one: (await asyncio.to_thread(Traffic.of_model, path)).model for one, path in unit.items()}
             served = {
                 one: Served(one, path, batcher, shas[one], generation, base=base, tokenizers=tokenizers)
                 for one, path in unit.items()
@@ -255,7 +256,7 @@ class Fleet:
         """Returns the named model, or the first suitable one. Raises Refusal."""
         if name and name in self.models:
             model = self.models[name]
-            if kinds and not set(kinds) & set(model.kinds):
+            if not model.suits(kinds):
                 can = ", ".join(model.kinds)
                 raise Refusal("Backend", f"Model {name!r} does not answer {path}: it answers for {can}.", param="model")
             return model
@@ -266,9 +267,9 @@ class Fleet:
         if name and len(self.models) > (1 if self.versions is None else 2):
             raise Refusal("NotFound", f"There is no such model. {nearest(name[:80], self.models)}", param="model")
         # One model alone answers whatever name clients of other servers were set up with.
-        for kind in kinds or ("",):
+        for kind in kinds or (None,):
             for model in self.models.values():
-                if not kind or kind in model.kinds:
+                if kind is None or model.suits([kind]):
                     return model
         raise Refusal("Backend", f"No model of this server answers {path}; that needs one for {', '.join(kinds)}.")
 
@@ -344,8 +345,11 @@ def batch_tokens(device: str) -> int:
     return 2_048 if device == "cpu" else 16_384
 
 
-def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") -> dict[str, Path]:
-    """Returns the folders of NAME=FOLDER or FOLDER. Raises DataError for a missing folder or a repeated name."""
+def named(arguments: list[str], *, index: bool = False) -> dict[str, Path]:
+    """Returns the folders of NAME=FOLDER or FOLDER, of indexes or of models, which may be names instead of folders.
+
+    Raises DataError for a missing folder or a repeated name.
+    """
     found: dict[str, Path] = {}
     for argument in arguments:
         name, equals, rest = argument.partition("=")
@@ -358,10 +362,10 @@ def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") ->
                 raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
         else:
             name = model_name(path, found)
-        if kind == "a model":
+        if not index:
             ModelFolder(path).check_exists()
         elif not path.exists():
-            raise DataError(f"{path} does not exist. Pass the folder of {kind}.")
+            raise DataError(f"{path} does not exist. Pass the folder of an index.")
         found[name] = path
     return found
 

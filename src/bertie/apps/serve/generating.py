@@ -16,31 +16,30 @@ import orjson
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from bertie import Tokenizer
 from bertie.apps.serve import schemas
-from bertie.apps.serve.admission import Refused
+from bertie.apps.serve.call import Call
 from bertie.apps.serve.errors import Refusal
-from bertie.apps.serve.handlers import as_list, examples_of
-from bertie.apps.serve.served import Call, refused
-from bertie.platform import Generates, GenerationConfig, WrittenWords
+from bertie.apps.serve.inputs import Inputs
+from bertie.platform import TextPipeline
 
 
-async def generate(call: Call, body: schemas.GenerateBody) -> Any:
+async def generate(call: Call, body: schemas.GenerateBody) -> object:
     """Returns the generated text of each text: [{"generated_text"}]; with `stream`, events."""
-    inputs, _ = as_list(call, body.inputs)
-    if body.stream and len(inputs) > 1:
-        raise Refusal("Validation", f"A stream has one text; the request has {len(inputs)}.", param="inputs")
-    task = call.model.pipeline.task
-    assert isinstance(task, Generates), "the table of routes says so"
-    writing = writing_of(task, body.parameters)
-    output, examples = writing.output, examples_of(call, [[text] for text in inputs])
-    encoded = await call.begin(examples, task)
-    call.cut(encoded, task)
+    inputs, pipeline = Inputs.of(body.inputs), call.pipeline()
+    if body.stream and len(inputs.values) > 1:
+        count = len(inputs.values)
+        raise Refusal("Validation", f"A stream has one text; the request has {count}.", param="inputs")
+    writing = replace(
+        pipeline.writing,
+        **generation_options(body.parameters, pipeline.writing.max_new_tokens, pipeline.writing.num_beams),
+    )
+    output, examples = writing.output, inputs.examples()
+    encoded = await call.encode(pipeline, examples, inputs.place)
     if not body.stream:
-        tokens = (await call.arrays(encoded, (output,)))[output]
-        return [{"generated_text": one.label} for one in task.decode(tokens, encoded, examples)]
+        tokens = (await call.ticket.arrays(encoded, (output,)))[output]
+        return [{"generated_text": one.label} for one in pipeline.task.decode(tokens, encoded, examples)]
     tokens_of = asyncio.Queue[int | None]()
-    work = asyncio.create_task(call.arrays(encoded, (output,), tokens_of.put_nowait))
+    work = asyncio.create_task(call.ticket.arrays(encoded, (output,), tokens_of.put_nowait))
     work.add_done_callback(lambda _: tokens_of.put_nowait(None))
     try:
         first = await tokens_of.get()
@@ -49,7 +48,7 @@ async def generate(call: Call, body: schemas.GenerateBody) -> Any:
     except BaseException:
         work.cancel()
         raise
-    return Generated(call.model.tokenizer, writing, work, tokens_of, first)
+    return Generated(pipeline, writing.max_new_tokens, work, tokens_of, first)
 
 
 async def generate_stream(call: Call, body: schemas.GenerateBody) -> object:
@@ -57,34 +56,29 @@ async def generate_stream(call: Call, body: schemas.GenerateBody) -> object:
     return await generate(call, body.model_copy(update={"stream": True}))
 
 
-def writing_of(task: Generates, given: schemas.Writing) -> GenerationConfig:
-    """Returns the settings of training with those of a request. Raises UsageError for settings that exclude each
-    other."""
+def generation_options(given: schemas.Writing, most: int, beams: int) -> dict[str, Any]:
+    """Returns the settings of a request. most, beams: tokens and beams of the training, where it names none."""
     options = given.model_dump(exclude={"details"}, exclude_none=True)
     sample = given.do_sample
     if sample is None:
         sample = any(name in options for name in ("temperature", "top_k", "top_p"))
-    trained = task.writing
-    usual = {
-        "max_new_tokens": min(trained.max_new_tokens, schemas.MOST_WRITTEN),
-        "num_beams": 1 if sample else trained.num_beams,
-    }
-    return replace(trained, **{**usual, **options, "do_sample": sample})
+    usual = {"max_new_tokens": min(most, schemas.MOST_WRITTEN), "num_beams": 1 if sample else beams}
+    return {**usual, **options, "do_sample": sample}
 
 
 @dataclass(frozen=True, eq=False)
 class Generated:
-    """A text that is being generated. work: ends after its last token, after which the queue has None."""
+    """A text that is being generated, of `most` tokens. work: ends after the last one, and the queue then has None."""
 
-    tokenizer: Tokenizer
-    writing: GenerationConfig
+    pipeline: TextPipeline
+    most: int
     work: "asyncio.Task[Any]"
     tokens: "asyncio.Queue[int | None]"
     first: int | None
 
     async def events(self) -> AsyncIterator[dict[str, object]]:
         """Yields one record per token; the last one has the whole text, or an error."""
-        words, token, text, count = WrittenWords(self.tokenizer), self.first, "", 0
+        words, token, text, count = self.pipeline.written_words(), self.first, "", 0
         while token is not None:
             text, following, count = words.add(token), await self.tokens.get(), count + 1
             if following is None:
@@ -93,10 +87,10 @@ class Generated:
             token = following
         try:
             await self.work
-        except (Refusal, Refused) as error:
-            yield (refused(error) if isinstance(error, Refused) else error).body("")
+        except Refusal as error:
+            yield error.body("")
             return
-        reason = "length" if count == self.writing.max_new_tokens else "eos_token"
+        reason = "length" if count == self.most else "eos_token"
         details = {"finish_reason": reason, "generated_tokens": count, "seed": None}
         yield event(count, token, text + words.rest(), generated_text=words.text, details=details)
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from bertie.apps.serve.admission import Admission, Budget, Refused
+from bertie.apps.serve.admission import Admission, Budget
+from bertie.apps.serve.call import Call
 from bertie.apps.serve.errors import Refusal
-from bertie.apps.serve.routes import BY_PATH, PIPELINE
-from bertie.apps.serve.served import Call
-from bertie.platform import DataError, read_json
+from bertie.apps.serve.routes import BY_PATH, pipeline_of
+from bertie.apps.serve.ticket import Ticket
+from bertie.platform import BertieError, DataError, File
 
 if TYPE_CHECKING:
     from bertie.apps.serve.served import Served
@@ -48,27 +49,27 @@ def sample(model: "Served") -> tuple[str, Any]:
         if others := task.sample_columns():
             row = (row if isinstance(row, dict) else {"text": row}) | others
         return "/answer", {"inputs": [row]}
-    route = BY_PATH[PIPELINE[model.kinds[0]]]
+    route = pipeline_of(model)
     mask = model.tokenizer.special_tokens.get("mask") or MASK
     return route.path, json.loads(json.dumps(route.example).replace(MASK, mask))
 
 
 async def answered(model: "Served", path: str, request: Any, admission: Admission) -> Any:
     """Returns the answer as JSON. Raises DataError for an error."""
-    route, call = BY_PATH[path], Call(model, admission)
+    route = BY_PATH[path]
     try:
-        with call.held:
-            body = route.adapter.validate_python(request)
-            return orjson.loads(orjson.dumps(await route.work(call, body), option=orjson.OPT_SERIALIZE_NUMPY))
-    except Refusal as error:
+        with Ticket(model, admission) as ticket:
+            answer = await route.work(Call(ticket), route.adapter.validate_python(request))
+            return orjson.loads(orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY))
+    except (Refusal, BertieError) as error:
         raise DataError(f"{model.folder}: the model does not answer {path}: {error.message}") from None
-    except (Refused, TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:
         raise DataError(f"{model.folder}: the model could not be checked at {path}: {error}") from None
 
 
 def read_golden(path: Path) -> list[dict[str, Any]]:
     """Returns the rows of a file. Raises DataError for another form."""
-    rows = read_json(path)
+    rows = File(path).read_json()
     if not isinstance(rows, list) or not all(
         isinstance(r, dict) and {"route", "request", "answer"} <= set(r) for r in rows
     ):

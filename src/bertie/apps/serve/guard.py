@@ -14,15 +14,18 @@ from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from bertie.apps.serve.admission import Admission, Held, Refused
-from bertie.apps.serve.errors import DEFECT, ENDS, Refusal
+from bertie.apps.serve.admission import Admission, Held
+from bertie.apps.serve.errors import DEFECT, ENDS, Refusal, refusal_of
 from bertie.apps.serve.log import log_line
 from bertie.apps.serve.parser import Malformed, length
-from bertie.apps.serve.served import refused
+from bertie.platform import BertieError
+
+if TYPE_CHECKING:
+    from bertie.apps.serve.ticket import Ticket
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -109,10 +112,8 @@ class Guard:
                 await self.within(scope, body, receive, tell)
             else:
                 await self.app(scope, receive, tell)
-        except Refused as error:
-            await self.refuse(refused(error), seen, tell)
-        except Refusal as error:
-            await self.refuse(error, seen, tell)
+        except (Refusal, BertieError) as error:
+            await self.refuse(refusal_of(error), seen, tell)
         except ENDS:
             raise
         except BaseException as error:  # a panic of a library in Rust is no Exception
@@ -123,7 +124,7 @@ class Guard:
             self.finished(seen)
 
     def check(self, seen: "Seen") -> None:
-        """Raises Refusal for a host, a key, an encoding or a type that is not accepted; Refused for a spent budget."""
+        """Raises Refusal for a host, a key, an encoding or a type that is not accepted, or a spent budget."""
         host = host_of(seen.headers.get(b"host", b"").decode("latin-1"))
         if self.limits.hosts and host not in self.limits.hosts:
             raise Refusal("Validation", "This server does not answer under that host name.", status=421)
@@ -149,7 +150,7 @@ class Guard:
             raise Refusal("Unauthorized", message, headers={"WWW-Authenticate": "Bearer"})
 
     async def read(self, receive: Receive, size: int, held: Held) -> bytes:
-        """Returns the body. Raises Refusal if it is too large or too slow, Refused if there is no room for it."""
+        """Returns the body. Raises Refusal if it is too large or too slow, or there is no room for it."""
         parts = list[bytes]()
         try:
             async with asyncio.timeout(self.limits.body_s) as limit:
@@ -227,7 +228,7 @@ class Seen:
     model: str = ""
     error: str = ""
     reason: str = ""
-    call: Any = None
+    ticket: "Ticket | None" = None
     started: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:

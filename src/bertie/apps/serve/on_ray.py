@@ -18,8 +18,8 @@ from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
-from bertie.apps.serve.admission import Admission, Budget, Refused
-from bertie.apps.serve.errors import Refusal
+from bertie.apps.serve.admission import Admission, Budget
+from bertie.apps.serve.errors import Refusal, Refused
 from bertie.apps.serve.guard import SAFE, Guard, Message, Receive, Send, defect
 from bertie.apps.serve.log import LOG, log_line
 from bertie.apps.serve.server import FLUSH_S, Options, bind, build, limits_of
@@ -56,6 +56,9 @@ class Replica:
     async def __init__(self, options: Options) -> None:  # type: ignore[misc]  # Ray Serve awaits it
         self.fleet, self.application = build(options)
         await self.fleet.start()
+
+    async def __del__(self) -> None:  # Ray Serve awaits it when the replica stops
+        await self.fleet.kill()
 
     async def __call__(self, asked: Asked) -> Answered:
         """Answers a request."""
@@ -99,7 +102,7 @@ class Front:
         await self.guard(scope, receive, send)
 
     async def forward(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Sends a checked request to a replica and its answer to the client. Raises Refusal or Refused."""
+        """Sends a checked request to a replica and its answer to the client. Raises Refusal."""
         body = (await receive())["body"] if scope["method"] == "POST" else b""
         headers = [pair for pair in scope["headers"] if pair[0] not in (b"host", b"authorization", b"x-request-id")]
         headers.append((b"x-request-id", scope["state"]["seen"].id))
@@ -110,7 +113,7 @@ class Front:
         await send({"type": "http.response.body", "body": content})
 
     async def answer(self, asked: Asked) -> Answered:
-        """Returns the answer of a replica, of another one if the first ended. Raises Refusal or Refused."""
+        """Returns the answer of a replica, of another one if the first ended. Raises Refusal."""
         from ray.exceptions import RayActorError
         from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError
 

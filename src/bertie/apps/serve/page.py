@@ -2,8 +2,10 @@
 
 from importlib.resources import files
 
-from fastapi import FastAPI
-from fastapi.responses import Response
+from starlette.requests import Request
+from starlette.responses import Response
+
+from bertie.apps.serve.docs import Address
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
@@ -13,21 +15,18 @@ KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".s
 FOLDER = files("bertie.apps.serve") / "static"
 
 
-def add_page(app: FastAPI) -> None:
-    """Adds / and its files."""
-    found = {entry.name: entry.read_bytes() for entry in FOLDER.iterdir() if entry.is_file()} if FOLDER.is_dir() else {}
+def page_addresses() -> list[Address]:
+    """Returns / and its files."""
+    contents = (
+        {entry.name: entry.read_bytes() for entry in FOLDER.iterdir() if entry.is_file()} if FOLDER.is_dir() else {}
+    )
     headers = {"content-security-policy": POLICY, "cache-control": "no-cache"}
 
-    def response(name: str) -> Response:
-        if name not in found:
+    async def file(request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        if name not in contents:
             return Response(status_code=404)
         kind = KINDS[name[name.rindex(".") :]]
-        return Response(found[name], media_type=f"{kind}; charset=utf-8", headers=headers)
+        return Response(contents[name], media_type=f"{kind}; charset=utf-8", headers=headers)
 
-    @app.get("/", include_in_schema=False)
-    async def page() -> Response:
-        return response("index.html")
-
-    @app.get("/page/{name}", include_in_schema=False)
-    async def file(name: str) -> Response:
-        return response(name)
+    return [Address("/", file), Address("/page/{name}", file)]

@@ -4,18 +4,18 @@ A route that models of several tasks answer goes to the first model of the serve
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from bertie.apps.serve import explaining, generating, handlers, schemas
-from bertie.apps.serve.served import VECTORS, Call
-from bertie.platform import TASKS
+from bertie.apps.serve import explaining, generating, openai, own, pipelines, schemas, tei
+from bertie.apps.serve.call import Call
+from bertie.apps.serve.docs import ERRORS, JSON, Operation
+from bertie.apps.serve.served import ANY_TASK, VECTORS, Served
 
 LABELS = ("sequence", "multilabel", "pattern", "rank", "relation", "regression")
-TASK_NAMES = tuple(name for name, _ in TASKS.items())
 ANY = ()
 
 
@@ -23,7 +23,7 @@ ANY = ()
 class Route:
     """A route.
 
-    kinds: suitable kinds of models (`Served.kinds`), the best first; none: any model. responses: others than JSON.
+    kinds: suitable kinds of models (`Served.kinds`), the best first; none: any model. content: types of the answer.
     """
 
     path: str
@@ -32,7 +32,7 @@ class Route:
     work: Callable[[Call, Any], Awaitable[Any]]
     tag: str
     example: Any = None
-    responses: dict[int | str, dict[str, object]] = field(default_factory=dict)
+    content: tuple[str, ...] = (JSON,)
 
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:
@@ -40,9 +40,10 @@ class Route:
         return TypeAdapter(self.body)
 
     @property
-    def summary(self) -> str:
-        """The first line of the handler's docstring."""
-        return (self.work.__doc__ or "").partition("\n")[0]
+    def operation(self) -> Operation:
+        """What /docs says of it: the first line of the handler's docstring, and an example."""
+        summary = (self.work.__doc__ or "").partition("\n")[0]
+        return Operation(self.tag, summary, ERRORS, self.content, body=self.body, example=self.example)
 
 
 TEI, OPENAI, COHERE = "Text Embeddings Inference", "OpenAI", "Cohere"
@@ -54,25 +55,25 @@ COMPARED = {"source_sentence": "The soup was cold.", "sentences": ["The soup had
 ASKED = {"question": "Where is the library?", "context": "The library is in the old town hall."}
 CHOICE = {"context": "It began to rain, so she", "choices": ["took a coat.", "ate a pear."]}
 NAMES = {"text": "Ada lived in Paris.", "subject": {"start": 0, "end": 3}, "object": {"start": 13, "end": 18}}
-STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+STREAMED = (JSON, "text/event-stream")
 FOLLOWING = {"first": "It began to rain.", "second": "She took a coat."}
 
 RANKERS = ("rank", "regression", "choice")
 VECTOR_KINDS = ("embed", VECTORS)
 
 ROUTES: tuple[Route, ...] = (
-    Route("/embed", VECTOR_KINDS, schemas.EmbedBody, handlers.embed, TEI, TEXT),
-    Route("/embed_all", VECTOR_KINDS, schemas.EmbedAllBody, handlers.embed_all, TEI, TEXT),
-    Route("/similarity", VECTOR_KINDS, schemas.SimilarityBody, handlers.similarity, TEI, {"inputs": COMPARED}),
-    Route("/predict", LABELS, schemas.PredictBody, handlers.predict, TEI, TEXT),
-    Route("/rerank", RANKERS, schemas.RerankBody, handlers.rerank, TEI, PAIR),
-    Route("/tokenize", ANY, schemas.TokenizeBody, handlers.tokenize, TEI, TEXT),
-    Route("/decode", ANY, schemas.DecodeBody, handlers.decode, TEI, {"ids": [5, 6, 7]}),
+    Route("/embed", VECTOR_KINDS, schemas.EmbedBody, tei.embed, TEI, TEXT),
+    Route("/embed_all", VECTOR_KINDS, schemas.EmbedAllBody, tei.embed_all, TEI, TEXT),
+    Route("/similarity", VECTOR_KINDS, schemas.SimilarityBody, tei.similarity, TEI, {"inputs": COMPARED}),
+    Route("/predict", LABELS, schemas.PredictBody, tei.predict, TEI, TEXT),
+    Route("/rerank", RANKERS, schemas.RerankBody, tei.rerank, TEI, PAIR),
+    Route("/tokenize", ANY, schemas.TokenizeBody, tei.tokenize, TEI, TEXT),
+    Route("/decode", ANY, schemas.DecodeBody, tei.decode, TEI, {"ids": [5, 6, 7]}),
     Route(
         "/v1/embeddings",
         VECTOR_KINDS,
         schemas.EmbeddingsBody,
-        handlers.openai_embeddings,
+        openai.embeddings,
         OPENAI,
         {"input": "The soup was cold."},
     ),
@@ -80,7 +81,7 @@ ROUTES: tuple[Route, ...] = (
         "/v1/rerank",
         RANKERS,
         schemas.RerankBody,
-        handlers.rerank,
+        tei.rerank,
         COHERE,
         {"query": PAIR["query"], "documents": PAIR["texts"], "top_n": 1},
     ),
@@ -88,45 +89,51 @@ ROUTES: tuple[Route, ...] = (
         "/classify",
         ("sequence", "multilabel", "pattern", "relation", "rank"),
         schemas.ClassifyBody,
-        handlers.classify,
+        own.classify,
         OWN,
         {"input": ["The soup was cold."]},
     ),
-    Route("/text_classification", LABELS, schemas.PipelineBody, handlers.text_classification, PIPELINES, TEXT),
+    Route("/text_classification", LABELS, schemas.PipelineBody, pipelines.text_classification, PIPELINES, TEXT),
     Route(
         "/ner",
         ("tagging",),
         schemas.TagBody,
-        handlers.token_classification,
+        pipelines.token_classification,
         PIPELINES,
         {"inputs": "Ada lived in Paris."},
     ),
-    Route("/qa", ("span",), schemas.QuestionBody, handlers.question_answering, PIPELINES, {"inputs": ASKED}),
+    Route("/qa", ("span",), schemas.QuestionBody, pipelines.question_answering, PIPELINES, {"inputs": ASKED}),
     Route(
-        "/fill_mask", ("mlm",), schemas.PipelineBody, handlers.fill_mask, PIPELINES, {"inputs": "The [MASK] was cold."}
+        "/fill_mask", ("mlm",), schemas.PipelineBody, pipelines.fill_mask, PIPELINES, {"inputs": "The [MASK] was cold."}
     ),
-    Route("/choose", ("choice",), schemas.ChooseBody, handlers.choose, OWN, {"inputs": CHOICE}),
-    Route("/relate", ("relation",), schemas.RelateBody, handlers.relate, OWN, {"inputs": NAMES}),
+    Route("/choose", ("choice",), schemas.ChooseBody, own.choose, OWN, {"inputs": CHOICE}),
+    Route("/relate", ("relation",), schemas.RelateBody, own.relate, OWN, {"inputs": NAMES}),
     Route("/generate", ("text2text",), schemas.GenerateBody, generating.generate, PIPELINES, TEXT, STREAMED),
     Route("/generate_stream", ("text2text",), schemas.GenerateBody, generating.generate_stream, TGI, TEXT, STREAMED),
-    Route("/parse", ("parse",), schemas.AnswerBody, handlers.answer, OWN, {"inputs": "Ada lived in Paris."}),
+    Route("/parse", ("parse",), schemas.AnswerBody, own.answer, OWN, {"inputs": "Ada lived in Paris."}),
     Route(
         "/score",
         ("regression",),
         schemas.AnswerBody,
-        handlers.answer,
+        own.answer,
         OWN,
         {"inputs": [["A first text.", "A second text."]]},
     ),
-    Route("/next_sentence", ("pair",), schemas.NextSentenceBody, handlers.next_sentence, OWN, {"inputs": FOLLOWING}),
+    Route("/next_sentence", ("pair",), schemas.NextSentenceBody, own.next_sentence, OWN, {"inputs": FOLLOWING}),
     Route("/explain", explaining.EXPLAINED, schemas.ExplainBody, explaining.explain, OWN, TEXT),
-    Route("/answer", TASK_NAMES, schemas.AnswerBody, handlers.answer, OWN, TEXT),
+    Route("/answer", (ANY_TASK,), schemas.AnswerBody, own.answer, OWN, TEXT),
 )
 
 PIPELINE = {
     **dict.fromkeys(("sequence", "multilabel", "pattern"), "/text_classification"),
-    **{"text2text": "/generate", "several": "/answer"},
-    **{"rank": "/rerank", "regression": "/score", "relation": "/relate", "choice": "/choose", "parse": "/parse"},
+    **{
+        "text2text": "/generate",
+        "rank": "/rerank",
+        "regression": "/score",
+        "relation": "/relate",
+        "choice": "/choose",
+        "parse": "/parse",
+    },
     **{
         "tagging": "/ner",
         "span": "/qa",
@@ -136,5 +143,10 @@ PIPELINE = {
         VECTORS: "/embed",
     },
 }
-"""What POST / is for a model, by the first of its kinds: clients of Hugging Face's API send everything there."""
+"""What POST / is for a model, by the first of its kinds; of another task /answer."""
 BY_PATH = {route.path: route for route in ROUTES}
+
+
+def pipeline_of(model: Served) -> Route:
+    """Returns the row of a model's own pipeline: clients of Hugging Face's API send everything to one address."""
+    return BY_PATH[PIPELINE.get(model.kinds[0], "/answer")]

@@ -29,9 +29,10 @@ from bertie.apps.serve.log import LOG, Records, log_line
 from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.protocol import Protocol, Turns
 from bertie.apps.serve.remote import WorkerSettings
+from bertie.apps.serve.served import LongTexts
 from bertie.apps.serve.versions import Versions
 from bertie.apps.serve.watching import Watch
-from bertie.platform import BertieError, TooLong, Traffic, UsageError
+from bertie.platform import BertieError, Traffic, UsageError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 FILES = 8_192  # descriptors, where the system allows so many
@@ -51,7 +52,7 @@ class Options:
     keys: tuple[str, ...] = ()
     no_key: bool = False
     hosts: tuple[str, ...] = ()
-    too_long: TooLong | None = None
+    too_long: LongTexts | None = None
     max_concurrent: int = 512
     max_batch_tokens: int | None = None
     max_queued_tokens: int = 65_536

@@ -21,10 +21,11 @@ from prometheus_client.registry import Collector
 
 from bertie.apps.serve.admission import Admission, Budget
 from bertie.apps.serve.watching import Watch, idle
-from bertie.platform import Example, Prediction, UsageError, some_of
+from bertie.platform import Example, Prediction, UsageError
 
 if TYPE_CHECKING:
-    from bertie.apps.serve.served import Call, Served
+    from bertie.apps.serve.call import Call
+    from bertie.apps.serve.served import Served
 
 ANY_AMOUNT = 1 << 62
 LARGEST_DIFFERENCE = 0.1  # numbers that differ by less agree
@@ -97,7 +98,7 @@ class Versions(Collector):
             raise UsageError(f"{option}: two versions need one task, but {tasks}. {advice}")
         if sorted(old.facts.labels) != sorted(new.facts.labels):
             labels = "; ".join(
-                f"{name} has {some_of(model.facts.labels)}" for name, model in ((self.old, old), (self.new, new))
+                f"{name} has {_first(model.facts.labels)}" for name, model in ((self.old, old), (self.new, new))
             )
             raise UsageError(f"{option}: two versions need the same labels, but {labels}. {advice}")
         if (texts := [model.pipeline.texts for model in (old, new)])[0] != texts[1]:
@@ -125,7 +126,7 @@ class Versions(Collector):
         name = call.model.name
         if name not in (self.old, self.new):
             return
-        self.own.setdefault(name, VersionFigures()).add(call.queue_s + call.inference_s, answers)
+        self.own.setdefault(name, VersionFigures()).add(call.usage.model_s, answers)
         if self.shadow and name == self.old:
             new = watch.models[self.new].model if self.new in watch.models else None
             if new is not None:
@@ -137,16 +138,14 @@ class Versions(Collector):
     ) -> None:
         """Answers with the new version, and compares."""
         await idle(call.model)
-        again = type(call)(new, unlimited(new.name), too_long=call.too_long, side=call.side)
-        again.watch = lambda own, *answered: watch.count(own.model, *answered)
         try:
-            with again.held:
-                again.use()
-                predictions = [one.prediction for one in await again.predict(examples)]
+            with type(call.ticket)(new, unlimited(new.name)) as ticket:
+                again = type(call)(ticket, call.reading, lambda own, *answered: watch.count(own.model, *answered))
+                predictions = [one.prediction for one in await again.predict(examples, str)]
         except Exception:
             self.failed += 1
             raise
-        self.shadowed.add(again.queue_s + again.inference_s, predictions)
+        self.shadowed.add(ticket.usage.model_s, predictions)
         self.compared += len(answers)
         self.agree += sum(map(agrees, answers, predictions))
 
@@ -194,6 +193,10 @@ class Versions(Collector):
         if self.folder is not None:
             with suppress(OSError):
                 self.folder.cleanup()
+
+
+def _first(labels: Sequence[str], most: int = 3) -> str:
+    return ", ".join([*labels[:most], *["..."] * (len(labels) > most)])
 
 
 def wilson_interval(right: int, total: int) -> tuple[float, float]:

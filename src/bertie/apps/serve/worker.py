@@ -13,10 +13,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from bertie import platform
 from bertie.apps.serve import wire
@@ -52,6 +51,29 @@ def main(descriptor: str, settings: str) -> None:
         lanes.run(0)
 
 
+@runtime_checkable
+class Threaded(Protocol):
+    """An engine that computes a batch on some threads, so that several batches can be computed at once."""
+
+    @property
+    def threads(self) -> int:
+        """The number of threads."""
+        ...
+
+    def with_threads(self, threads: int) -> "Engine":
+        """Returns the engine with another number of threads."""
+        ...
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """An engine that generates text."""
+
+    def stream(self, ids: Sequences, output: str) -> Iterator[int]:
+        """Yields the tokens of one text as they are generated."""
+        ...
+
+
 class Lanes:
     """Batches that are computed at once: each on one thread, or on all threads if there is only one batch.
 
@@ -63,8 +85,8 @@ class Lanes:
     ) -> None:
         engine = next(iter(engines.values()))
         self.count, self.alone, self.beside, self.engines = 1, engine, engine, engines
-        if isinstance(engine, platform.FolderEngine):
-            self.count, self.beside = engine.threads, replace(engine, threads=1)
+        if isinstance(engine, Threaded):
+            self.count, self.beside = engine.threads, engine.with_threads(1)
         self.connection, self.attend = connection, attend
         self.reading, self.writing = threading.Lock(), threading.Lock()
         self.running = set[int]()
@@ -100,7 +122,7 @@ class Lanes:
         """Sends each token of one text as it is generated. Only the torch engine generates."""
         import numpy as np
 
-        assert isinstance(engine, platform.TorchEngine), "its facts say whether a model generates"
+        assert isinstance(engine, Streaming), "its facts say whether a model generates"
         for token in engine.stream(ids, header["outputs"][0]):
             with self.writing:
                 _send(self.connection, {"number": header["number"], "more": True}, {wire.TOKEN: np.array([token])})
@@ -137,12 +159,12 @@ def load(
     """Returns the engine of a model folder, or of each adapter by name, and the hash of the weights."""
     options = {"precision": precision, "device": device, "engine": engine}
     if adapters:
-        engines = platform.ModelFolder.open_adapters(model, adapters, threads=threads, **options)
-        shas = [platform.Traffic.model_hash(Path(place)) for place in (model, *adapters.values())]
+        engines = platform.ModelFolder(model).open_adapters(adapters, threads=threads, **options)
+        shas = [platform.Traffic.of_model(Path(place)).model for place in (model, *adapters.values())]
         return engines, " ".join(shas)
-    runner = platform.open_engine(model, threads=threads, **options).engine
+    runner = platform.ModelFolder(model).open_engine(threads=threads, **options)
     graph = platform.ModelFolder(model).graph
-    return {"": runner}, platform.Traffic.model_hash(graph or Path(model))
+    return {"": runner}, platform.Traffic.of_model(graph or Path(model)).model
 
 
 def _prefer_to_die() -> None:

@@ -9,7 +9,7 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import submission as app
-from bertie.platform import DataError, UsageError, console, ending, option
+from bertie.platform import DataError, UsageError, console, option
 
 
 def submission(
@@ -38,8 +38,10 @@ def submission(
             raise DataError(f"{file} is not a valid submission: {'; '.join(problems)}.")
         _show(file, [], f"{file}: all {len(app.glue.FILES)} files are complete")
         return
-    ending(".zip")(file)
-    platform.check_new_file(file, overwrite=overwrite)
+    if file.suffix.lower() != ".zip":
+        has = f"has the extension {file.suffix.lower()!r}" if file.suffix else "has no extension"
+        raise UsageError(f"{file} {has}. Use .zip.")
+    platform.File(file).check_new(overwrite=overwrite)
     folders = {}
     for model in models:
         name, equals, folder = model.partition("=")

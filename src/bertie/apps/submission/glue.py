@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie.platform import DATASETS, BadRecord, DataError, Predictor, UsageError, atomic_write, nearest
+import bertie
+from bertie.platform import BadRecord, DataError, File, Predictor, UsageError, nearest
 
 HEADER = "index\tprediction"
 STSB = (0.0, 5.0)
@@ -43,7 +44,7 @@ ANSWERED_BY = {"ax": "mnli"}  # the diagnostic set is for the model of MNLI
 def test_answers(predictor: Predictor, test: TestSet, data_dir: Path) -> tuple[list[str], int]:
     """Returns the prediction for every row of a test set, and the number of unreadable rows, which get the first label
     or 0."""
-    dataset = DATASETS[test.data]
+    dataset = bertie.data_sets([test.data])[0].files
     path, format = dataset.table(test.split, data_dir)
     if dataset.labels and set(predictor.labels) != set(dataset.labels):
         raise DataError(
@@ -87,7 +88,7 @@ def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) 
     problems = check(raw.getvalue(), complete=False)
     if problems:
         raise DataError(f"The submission is not valid: {'; '.join(problems)}.")
-    with atomic_write(path) as written:
+    with File(path).write() as written:
         written.write(raw.getvalue())
     return notes
 
@@ -110,7 +111,7 @@ def check(raw: bytes, *, complete: bool = True) -> list[str]:
 
 
 def _problems(raw: bytes, test: TestSet) -> list[str]:
-    dataset = DATASETS[test.data]
+    dataset = bertie.data_sets([test.data])[0].files
     expected = dataset.splits[test.split].rows
     header, *lines = raw.decode("utf-8", "replace").removesuffix("\n").split("\n")
     problems = [] if header == HEADER else [f"the first line is {header[:40]!r}, not {HEADER!r}"]

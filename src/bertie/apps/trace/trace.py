@@ -6,7 +6,7 @@ loss. The classes are those of training; forward hooks record their outputs.
 B sequences (1 here) · S tokens · E embedding size · H hidden size · N heads · M masked tokens · V vocabulary
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import log
@@ -19,16 +19,7 @@ from torch import Tensor, nn
 import bertie
 from bertie import Tokenizer
 from bertie.apps.sample import table
-from bertie.platform import (
-    DataError,
-    EncoderOutput,
-    Encoding,
-    MaskedLM,
-    TorchModel,
-    UsageError,
-    VocabularyHead,
-    build_model,
-)
+from bertie.platform import DataError, Encoding, ModelInternals, TorchModel, UsageError
 
 SHOWN = 4  # numbers of a vector
 VOCABULARY = 400  # of an untrained model: enough for the letters of any short text
@@ -83,22 +74,21 @@ def trace(model: TorchModel, text: str, *, seed: int = 0) -> list[Step]:
         UsageError: The model has no tokenizer or no masked-LM head.
         DataError: The text is empty or too long.
     """
-    tokenizer, head = _needed(model)
+    tokenizer, inside = _needed(model), ModelInternals(model)
     encoding = tokenizer.encode(text)
-    objective = MaskedLM()
-    batch = objective.sample(encoding, tokenizer, seed)
+    batch = inside.masked(encoding, seed)
     if not len(batch.labels["mlm_positions"]):
         raise DataError("The text has no tokens to mask. Pass a text with at least one word.")
     batch = batch.to(model.device)
     with torch.inference_mode(), _outputs(model.encoder.embeddings) as parts:
         output = model.encode(batch, output_hidden_states=True, output_attentions=True)
-        logits_MV = head.logits(_predicted(output, batch), model.word_embeddings)
-        loss = objective.loss(model, output, batch)["mlm"]
+        logits_MV = inside.token_logits("mlm", _predicted(output.last_hidden_state, batch))
+        loss = inside.masked_loss(output, batch)
     return [
         _tokenized(tokenizer, encoding, text),
         _masked(tokenizer, batch),
-        _embedded(parts, output, batch),
-        *_layers(tokenizer, output, batch),
+        _embedded(parts, output.all_states[0], batch),
+        *_layers(tokenizer, output.attentions or (), output.all_states[1:], batch),
         _guessed(tokenizer, logits_MV, batch),
         Step(
             "loss",
@@ -114,21 +104,19 @@ def trace(model: TorchModel, text: str, *, seed: int = 0) -> list[Step]:
     ]  # fmt: skip
 
 
-def _needed(model: TorchModel) -> tuple[Tokenizer, VocabularyHead]:
+def _needed(model: TorchModel) -> Tokenizer:
     if "mlm" not in model.heads:
         raise UsageError(
             "This model has no masked-LM head. Use a model that was pre-trained to predict masked words, such as BERT."
         )
-    return model.text_tokenizer, model.head("mlm", VocabularyHead)
+    return model.text_tokenizer
 
 
 def untrained(text: str, seed: int = 0) -> TorchModel:
     """Returns a bert-tiny with random weights, and a vocabulary made from `text` and the sample reviews."""
     texts = [text, *(row["text"] for row in table("reviews"))]
     tokenizer = bertie.train_tokenizer(iter(texts), size=VOCABULARY, min_frequency=1, lowercase=True)
-    model = build_model("bert-tiny", heads=MaskedLM().heads, seed=seed, vocab_size=tokenizer.vocab_size).eval()
-    model.tokenizer = tokenizer
-    return model
+    return ModelInternals.untrained("bert-tiny", tokenizer, seed=seed)
 
 
 @contextmanager
@@ -146,9 +134,9 @@ def _outputs(module: nn.Module) -> Iterator[dict[str, Tensor]]:
             hook.remove()
 
 
-def _predicted(output: EncoderOutput, batch: MaskedBatch) -> Tensor:
+def _predicted(hidden_BSH: Tensor, batch: MaskedBatch) -> Tensor:
     """Returns the hidden states of the predicted tokens, (M, H)."""
-    return output.last_hidden_state.flatten(0, -2)[batch.labels["mlm_positions"]]
+    return hidden_BSH.flatten(0, -2)[batch.labels["mlm_positions"]]
 
 
 def _array(name: str, axes: str, tensor: Tensor) -> Array:
@@ -183,12 +171,12 @@ def _masked(tokenizer: Tokenizer, batch: MaskedBatch) -> Step:
     return Step("masking", "bertie.objectives.mlm:MaskedLM.corrupt", arrays, tuple(rows))
 
 
-def _embedded(parts: dict[str, Tensor], output: EncoderOutput, batch: MaskedBatch) -> Step:
+def _embedded(parts: dict[str, Tensor], embeddings_BSH: Tensor, batch: MaskedBatch) -> Step:
     """The parts whose sum is normalized; values: of the first predicted token."""
     position = int(batch.labels["mlm_positions"][0])
     names = ("word", "position", "segment", "norm")
     found = {name: part if part.dim() > 2 else part[None] for name, part in parts.items() if name in names}
-    width, found["embeddings"] = found["word"].shape[-1], output.all_states[0]
+    width, found["embeddings"] = found["word"].shape[-1], embeddings_BSH
     rows = ({"part": name, "numbers": _numbers(part.flatten(0, -2)[position])} for name, part in found.items()
             if part.shape[:2] == batch.input_ids.shape)  # fmt: skip
     wide = {name for name, part in found.items() if name == "embeddings" or part.shape[-1] != width}
@@ -196,10 +184,12 @@ def _embedded(parts: dict[str, Tensor], output: EncoderOutput, batch: MaskedBatc
     return Step("embeddings", "bertie.nn.embeddings:Embeddings.forward", tuple(arrays), tuple(rows))
 
 
-def _layers(tokenizer: Tokenizer, output: EncoderOutput, batch: MaskedBatch) -> Iterator[Step]:
+def _layers(
+    tokenizer: Tokenizer, attentions: Sequence[Tensor], states: Sequence[Tensor], batch: MaskedBatch
+) -> Iterator[Step]:
     """Each layer; values: which token the first predicted one attends to most, on average over heads."""
     position, ids = int(batch.labels["mlm_positions"][0]), batch.input_ids[0]
-    for i, (probs, hidden) in enumerate(zip(output.attentions or (), output.all_states[1:], strict=True), 1):
+    for i, (probs, hidden) in enumerate(zip(attentions, states, strict=True), 1):
         row: dict[str, object] = {"numbers": _numbers(hidden[0, position])}
         if probs.shape[-1] == len(ids):  # not where each token attends to a window
             mean_S = probs[0].mean(0)[position]

@@ -1,5 +1,6 @@
 """`bertie vary`: changed copies of texts, for a teacher to answer."""
 
+import json
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -8,14 +9,12 @@ import typer
 
 from bertie import platform
 from bertie.apps import vary as app
-from bertie.platform import comma_names, console, ending, option, write_rows
+from bertie.platform import comma_names, console, option
 
 
 def vary(
     file: Annotated[str, typer.Argument(help="Texts, or pairs of texts: txt, csv, tsv, jsonl or parquet.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="JSON lines to write: FILE.jsonl.", callback=ending(".jsonl"))
-    ],
+    output: Annotated[Path, option("output", ".jsonl", help="JSON lines to write: FILE.jsonl.")],
     copies: Annotated[int, typer.Option("--copies", min=0, help="Number of changed copies of each text.")] = 2,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the changes.")] = 0,
     text: Annotated[list[str] | None, option("text")] = None,
@@ -36,15 +35,18 @@ def vary(
       bertie finetune starter-en --task soft --train answers.jsonl --text review --dev dev.csv -o runs/small
     """
 
-    platform.check_new_file(output, overwrite=overwrite, inputs=[file])
+    platform.File(output).check_new(overwrite=overwrite, inputs=[file])
     format = platform.TableFormat.of(tuple(text or ()), "", comma_names(columns), encoding, format_, labelled=False)
-    found: list[platform.Columns] = []
+    names: list[str] = []
     examples, skipped = platform.SkipReport.collect(
-        platform.Example.stream(file, format, on_columns=found.append), file
+        platform.SourceFile(file).examples(format, on_columns=lambda columns: names.extend(columns.text)), file
     )
-    names, texts = found[0].text, [example.texts for example in examples]
+    texts = [example.texts for example in examples]
     rows = (dict(zip(names, one, strict=True)) for one in chain(texts, app.vary.vary(texts, copies=copies, seed=seed)))
-    written = write_rows(output, rows, "texts", total=len(texts) * (1 + copies))
+    written = platform.File(output).write_lines(
+        json.dumps(row, ensure_ascii=False) + "\n"
+        for row in console.track(rows, "texts", total=len(texts) * (1 + copies))
+    )
     if skipped.total:
         console.warn(str(skipped))
     if console.verbosity.json:

@@ -8,10 +8,10 @@ None. T tokens · B sequences · N positions · H hidden size · L outputs · V 
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import erf
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,6 +150,10 @@ class FolderEngine:
     sentence: SentenceModules = field(default_factory=SentenceModules)
     training_facts: TrainingFacts = field(default_factory=TrainingFacts)
     threads: int = field(default_factory=thread_count)
+
+    def with_threads(self, threads: int) -> Self:
+        """Returns the engine with another number of threads. It shares the weights."""
+        return replace(self, threads=threads)
 
     @property
     def facts(self) -> Facts:

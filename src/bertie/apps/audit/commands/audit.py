@@ -8,7 +8,7 @@ import typer
 
 from bertie import platform
 from bertie.apps import audit as app
-from bertie.platform import ModelCard, TableOptions, comma_names, console, grouped, option
+from bertie.platform import TableOptions, comma_names, console, grouped, option
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def audit(
       bertie audit runs/reviews/model --table reviews.csv --group author -o audit
     """
 
-    ModelCard(model).check(card)
+    platform.ModelCard(model).check(card)
     if group and group_table is None:
         raise platform.UsageError("--group names a column of a table. Pass the table too: --table FILE.")
     asked = app.run.Asked(
@@ -73,7 +73,7 @@ def audit(
         overwrite=overwrite,
         device=machine.device,
         precision=machine.precision,
-        engine=platform.check_names(machine.precision, machine.engine),
+        engine=machine.engine,
     )
     if card:
         app.page.add_audit_to_card(model, found)

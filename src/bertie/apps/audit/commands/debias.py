@@ -12,7 +12,7 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import audit as app
-from bertie.platform import console, ending, grouped, option
+from bertie.platform import console, grouped, option
 
 if TYPE_CHECKING:
     from bertie.platform import SkipReport
@@ -51,9 +51,7 @@ def debias(
         list[Path] | None, typer.Option("--data", help="Sets to audit before and after; default: built-in ones.")
     ] = None,
     price: PriceOptions = PRICE,
-    page: Annotated[
-        Path | None, typer.Option("--page", help="Page to write: FILE.html.", callback=ending(".html"))
-    ] = None,
+    page: Annotated[Path | None, option("page", ".html", help="Page to write: FILE.html.")] = None,
     text: Annotated[list[str] | None, option("text")] = None,
     columns: Annotated[str, option("columns")] = "",
     encoding: Annotated[str, option("encoding")] = "utf-8",
@@ -77,7 +75,7 @@ def debias(
     from rich.table import Table
 
     if page is not None:
-        platform.check_new_file(page, overwrite=overwrite)
+        platform.File(page).check_new(overwrite=overwrite)
     swaps, skipped = app.debias.pairs_of(pairs, list_), platform.SkipReport()
     tuned = {path.stem: bertie.FinetuneConfig.read(path, model=str(model)) for path in price.finetune or ()}
     read = list(islice(_texts(texts, text, columns, encoding, skipped), limit))
@@ -114,9 +112,7 @@ def debias(
 
 def counterfactual(
     texts: TextsFile,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="File to write: FILE.jsonl.", callback=ending(".jsonl"))
-    ],
+    output: Annotated[Path, option("output", ".jsonl", help="File to write: FILE.jsonl.")],
     pairs: PairsFile = None,
     list_: PairsList = "",
     text: Annotated[list[str] | None, option("text")] = None,
@@ -136,9 +132,9 @@ def counterfactual(
     """
 
     swaps = app.debias.pairs_of(pairs, list_)
-    platform.check_new_file(output, overwrite=overwrite)
+    platform.File(output).check_new(overwrite=overwrite)
     skipped, counts = platform.SkipReport(), {"texts": 0, "changed": 0, "words": 0, "exchanged": 0}
-    with platform.atomic_write(output) as file:
+    with platform.File(output).write() as file:
         for one in _texts(texts, text, columns, encoding, skipped):
             forms = dict.fromkeys((one, swaps(one)))
             file.writelines(json.dumps({"text": form}, ensure_ascii=False).encode() + b"\n" for form in forms)
@@ -163,7 +159,8 @@ def counterfactual(
 def _texts(file: str, text: list[str] | None, columns: str, encoding: str, skipped: "SkipReport") -> Iterator[str]:
     """Yields the texts of a file, and counts the rows without one."""
 
-    for row in platform.Example.stream(file, platform.unlabelled(file, text, columns, encoding, "")):
+    table = platform.SourceFile(file, encoding)
+    for row in table.examples(table.text_format(text or (), columns)):
         skipped.count(row)
         if isinstance(row, platform.Example):
             yield " ".join(row.texts)

@@ -8,7 +8,7 @@ import typer
 from bertie import platform
 from bertie.apps import explain as app
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
-from bertie.platform import ModelCard, console, ending, option
+from bertie.platform import console, option
 
 WIDTH = 24  # characters of the longest bar
 
@@ -27,12 +27,7 @@ def attention(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="Page or arrays to write: FILE.html or FILE.npz.",
-            callback=ending(".html", ".npz"),
-        ),
+        option("output", ".html", ".npz", help="Page or arrays to write: FILE.html or FILE.npz."),
     ] = None,
     card: Annotated[bool, option("card")] = False,
     overwrite: Annotated[bool, option("overwrite")] = False,
@@ -55,10 +50,10 @@ def attention(
     import numpy as np
     from rich.cells import cell_len, set_cell_size
 
-    ModelCard(model).check(card)
+    platform.ModelCard(model).check(card)
     check_one_or_two(texts)
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.File(output).check_new(overwrite=overwrite)
     opened = platform.ModelFolder(model).load()
     opened.eval().requires_grad_(False)
     found = app.attention_page.TextAttention.of(opened, tuple(texts), head=head, max_length=max_length, norms=norms)
@@ -69,10 +64,10 @@ def attention(
     elif output is not None:
         file = io.BytesIO()
         np.savez_compressed(file, **found.arrays())  # type: ignore[arg-type]
-        with platform.atomic_write(output) as written:
+        with platform.File(output).write() as written:
             written.write(file.getvalue())
     if card:
-        ModelCard(model).put("Attention in a text", *app.attention_page.card_parts(found))
+        platform.ModelCard(model).put("Attention in a text", *app.attention_page.card_parts(found))
     if console.verbosity.json:
         console.emit(found.as_json())
         return

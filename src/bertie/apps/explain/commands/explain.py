@@ -8,7 +8,7 @@ import typer
 from bertie import platform
 from bertie.apps import explain as app
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
-from bertie.platform import ModelCard, comma_names, console, option
+from bertie.platform import comma_names, console, option
 
 WIDTH = 24  # characters of the longest bar
 
@@ -47,10 +47,10 @@ def explain(
     """
     from rich.cells import cell_len, set_cell_size
 
-    ModelCard(model).check(card)
+    platform.ModelCard(model).check(card)
     check_one_or_two(texts)
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.File(output).check_new(overwrite=overwrite)
     chosen = [app.attribution.method(name) for name in comma_names(methods)]  # before the model is opened
     opened = platform.ModelFolder(model).load()
     opened.eval().requires_grad_(False)
@@ -65,7 +65,7 @@ def explain(
     if output is not None:
         app.page.page(explained, found, str(model)).save(output)
     if card:
-        ModelCard(model).put("An explained prediction", *app.page.card_parts(explained, found))
+        platform.ModelCard(model).put("An explained prediction", *app.page.card_parts(explained, found))
     for one, faithful in found:
         if console.verbosity.json:
             console.emit(app.api.as_json(explained, one, faithful))

@@ -7,7 +7,7 @@ import typer
 
 from bertie import platform
 from bertie.apps import explain as app
-from bertie.platform import ModelCard, UsageError, console, option
+from bertie.platform import UsageError, console, option
 
 if TYPE_CHECKING:
     from bertie.apps.explain.attention import HeadStatistics
@@ -64,7 +64,7 @@ def heads(
       bertie heads runs/reviews/model --data dev.csv --points 12
     """
 
-    ModelCard(model).check(card)
+    platform.ModelCard(model).check(card)
     if not (texts or parsed or data):
         raise UsageError("Pass at least one file: --texts, --parsed or --data.")
     if (text or label) and data is None:
@@ -72,7 +72,7 @@ def heads(
     if points is not None and data is None:
         raise UsageError("--points counts measurements with labeled examples. Pass --data FILE too, or omit it.")
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.File(output).check_new(overwrite=overwrite)
     opened = platform.ModelFolder(model).load()
     opened.training_facts.check_texts_decide("bertie heads")
     opened.eval().requires_grad_(False)
@@ -87,7 +87,7 @@ def heads(
         app.heads_page.page(str(model), **sections).save(output)
         console.say(f"Page: {output}")
     if card:
-        ModelCard(model).put("Attention heads", *app.heads_page.card_parts(**sections))
+        platform.ModelCard(model).put("Attention heads", *app.heads_page.card_parts(**sections))
 
 
 def _first(read: list[Any], most: int, file: Path) -> list[Any]:
@@ -105,7 +105,7 @@ def _length(model: "TorchModel", max_length: int | None) -> int:
 
 def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | None) -> "HeadStatistics":
     length, tokenizer = _length(model, max_length), model.text_tokenizer
-    read = _first(platform.SourceFile(str(file)).lines(), most, file)
+    read = _first(platform.SourceFile(file).lines(), most, file)
     if not read:
         raise platform.DataError(f"{file} has no texts.")
     found = app.attention.HeadStatistics(tokenizer)
@@ -127,15 +127,15 @@ def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | No
 
 
 def _relations(model: "TorchModel", file: Path, most: int, max_length: int | None) -> list[dict[str, object]]:
-    length, tokenizer = _length(model, max_length), model.text_tokenizer
-    examples, skipped = platform.SkipReport.collect(platform.AnnotatedFile(file).trees(), str(file))
+    length = _length(model, max_length)
+    examples, skipped = platform.SkipReport.collect(platform.SourceFile(file).annotated().trees(), str(file))
     if skipped.total:
         console.warn(f"{file}: {skipped}")
     examples = _first(examples, most, file)
-    found = app.relations.count_relations(model, tokenizer, examples, max_length=length)
+    found = app.relations.count_relations(model, examples, max_length=length)
     console.say("The same for random weights.")
     untrained = model.randomized().eval()
-    rows = app.relations.table(found, app.relations.count_relations(untrained, tokenizer, examples, max_length=length))
+    rows = app.relations.table(found, app.relations.count_relations(untrained, examples, max_length=length))
     if console.verbosity.json:
         console.emit({"relations": rows, "sentences": found.sentences})
         return rows

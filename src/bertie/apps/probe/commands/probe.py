@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from bertie import platform
 from bertie.apps import probe as app
-from bertie.platform import ModelCard, comma_names, console, option
+from bertie.platform import comma_names, console, option
 
 
 def probe(
@@ -59,7 +60,7 @@ def probe(
       bertie probe models/bert --train texts.txt -o runs/probe --json
     """
 
-    ModelCard(model).check(card)
+    platform.ModelCard(model).check(card)
     found = app.api.probe(
         model,
         train,
@@ -77,7 +78,7 @@ def probe(
     )
     results: Mapping[str, Any] = found.results
     if card:
-        ModelCard(model).put("What the layers know", *app.page.card_parts(results))
+        platform.ModelCard(model).put("What the layers know", *app.page.card_parts(results))
     if console.verbosity.json:
         console.emit(found.to_dict())
         return

@@ -8,7 +8,7 @@ import typer
 
 from bertie import platform
 from bertie.apps import probe as app
-from bertie.platform import ModelCard, console, option
+from bertie.platform import console, option
 
 
 def words(
@@ -43,9 +43,9 @@ def words(
       bertie words models/bert "the *bank* of the river" "the *shore* of the lake"
     """
 
-    ModelCard(model).check(card)
+    platform.ModelCard(model).check(card)
     if output is not None:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.File(output).check_new(overwrite=overwrite)
     others = baseline_texts(baseline) if baseline else None
     contexts = app.api.words(
         model, texts, word=word, baseline=others, pooling=pooling, precision=precision, device=device
@@ -54,7 +54,7 @@ def words(
     if output is not None:
         app.contexts_page.page(found, str(model)).save(output)
     if card:
-        ModelCard(model).put("A word in several texts", *app.contexts_page.card_parts(found))
+        platform.ModelCard(model).put("A word in several texts", *app.contexts_page.card_parts(found))
     if console.verbosity.json:
         console.emit(contexts.to_dict())
     else:
@@ -75,7 +75,7 @@ def words(
 def baseline_texts(path: str) -> list[str]:
     """Returns the lines of a file. Raises DataError for an empty file or one that cannot be read."""
 
-    found = platform.SourceFile(str(path)).lines()
+    found = platform.SourceFile(path).lines()
     if not found:
         raise platform.DataError(f"{path} has no text.")
     return found

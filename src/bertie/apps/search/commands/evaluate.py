@@ -8,7 +8,7 @@ import typer
 from bertie import platform
 from bertie.apps import search as app
 from bertie.apps.search.commands.search import IndexFolder, StageOptions
-from bertie.platform import console, counted, ending, grouped, option
+from bertie.platform import console, grouped, option, quantity
 
 
 @grouped
@@ -23,7 +23,7 @@ def evaluate_search(
     stages: StageOptions,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="JSON file of the metrics: FILE.json.", callback=ending(".json")),
+        option("output", ".json", help="JSON file of the metrics: FILE.json."),
     ] = None,
     overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
@@ -39,11 +39,11 @@ def evaluate_search(
     """
 
     if output:
-        platform.check_new_file(output, overwrite=overwrite)
+        platform.File(output).check_new(overwrite=overwrite)
     labeled = app.questions.read(questions, qrels)
     report = app.evaluate.evaluate(stages.searcher(index), labeled, sample=sample)
     if output:
-        platform.write_json(output, report)
+        platform.File(output).write_json(report)
     if console.verbosity.json:
         console.emit(report)
         return
@@ -57,7 +57,7 @@ def evaluate_search(
 def _show_stages(report: dict[str, Any]) -> None:
     from rich.table import Table
 
-    table = Table("stage", title=counted(report["questions"], "question"), box=None)
+    table = Table("stage", title=quantity(report["questions"], "question"), box=None)
     first = next(iter(report["stages"]))
     for name in (*app.retrieval.NAMES, f"mrr@10 above {first}", "ms", "p99 ms"):
         table.add_column(name, justify="right")
@@ -75,4 +75,4 @@ def _show_stages(report: dict[str, Any]) -> None:
         scores = ", ".join(f"{name} {row[name]:z.3f}" for name in ("exact_match", "f1", "answered"))
         some = row["questions"] < report["questions"]
         have = "has" if row["questions"] == 1 else "have"
-        console.show(scores + f" on {counted(row['questions'], 'question')} that {have} answers" * some)
+        console.show(scores + f" on {quantity(row['questions'], 'question')} that {have} answers" * some)

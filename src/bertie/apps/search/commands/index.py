@@ -8,7 +8,7 @@ import typer
 import bertie
 from bertie.apps import search as app
 from bertie.apps.search.commands.search import EmbedModel, ModelEngine, SearchEngine, Url
-from bertie.platform import DataError, UsageError, console, counted, grouped, option, some_of
+from bertie.platform import DataError, SourceFiles, UsageError, console, grouped, option, quantity
 
 if TYPE_CHECKING:
     from bertie.apps.search.index import Changes
@@ -120,10 +120,10 @@ def _tell(changes: "Changes", out: Path) -> None:
     if changes.passed_over:
         console.warn(f"Skipped {len(changes.passed_over):,} files of unknown format in the folders.")
     if changes.unreadable:
-        console.warn(f"Skipped what cannot be read: {some_of(changes.unreadable)}.")
+        console.warn(SourceFiles([], [], changes.unreadable).unread)
     if changes.missing:
         some = f"{changes.missing[0]}{', ...' if len(changes.missing) > 1 else ''}"
-        files = counted(len(changes.missing), "deleted file")
+        files = quantity(len(changes.missing), "deleted file")
         console.warn(f"The index still has {files} ({some}). To remove one: bertie index FILE -o {out} --remove")
 
 

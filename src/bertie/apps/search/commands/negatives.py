@@ -1,5 +1,6 @@
 """`bertie negatives`: training data for a re-ranker or for vectors, mined from an index."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -8,7 +9,7 @@ import typer
 from bertie import platform
 from bertie.apps import search as app
 from bertie.apps.search.commands.search import IndexFolder, StageOptions
-from bertie.platform import UsageError, console, ending, grouped, option, write_rows
+from bertie.platform import UsageError, console, grouped, option
 
 
 @grouped
@@ -17,9 +18,7 @@ def negatives(
     questions: Annotated[
         Path, typer.Option("--questions", help="Questions with their documents (.json as SQuAD, or .jsonl).")
     ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="JSON lines to write: FILE.jsonl.", callback=ending(".jsonl"))
-    ],
+    output: Annotated[Path, option("output", ".jsonl", help="JSON lines to write: FILE.jsonl.")],
     qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None,
     form: Annotated[
         str, typer.Option("--form", help="lists for --task choice, pairs for rank, triples for embed.")
@@ -46,11 +45,13 @@ def negatives(
         raise UsageError(f"Unknown value {form!r} of --form. {platform.nearest(form, get_args(app.negatives.Form))}")
     if stages.answer is not None:
         raise UsageError("--answer changes no ranking, and so no negatives. Omit it.")
-    platform.check_new_file(output, overwrite=overwrite, inputs=[questions])
+    platform.File(output).check_new(overwrite=overwrite, inputs=[questions])
     asked, left = app.questions.read(questions, qrels), app.negatives.Left()
     kind = cast("app.negatives.Form", form)
     mined = app.negatives.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
-    rows = write_rows(output, mined, "negatives", empty=left.why_none)
+    rows = platform.File(output).write_lines(
+        (json.dumps(row, ensure_ascii=False) + "\n" for row in console.track(mined, "negatives")), empty=left.why_none
+    )
     facts = {"file": str(output), "rows": rows, "questions": len(asked), **vars(left)}
     if console.verbosity.json:
         console.emit(facts)

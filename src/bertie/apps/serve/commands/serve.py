@@ -16,7 +16,7 @@ from bertie.platform import UsageError, console, grouped, nearest, option
 
 VISIBLE = re.compile(r"[!-~]+")
 """What a header can carry as a key."""
-NEEDED = ("fastapi", "uvicorn", "httptools", "orjson", "prometheus_client")
+NEEDED = ("starlette", "uvicorn", "httptools", "orjson", "prometheus_client")
 KEY = "BERTIE_API_KEY"
 PLACES = ("here", "ray")
 
@@ -146,13 +146,13 @@ def serve(
         raise UsageError(f"Unknown place {on!r} for --on. {nearest(on, PLACES)}")
     if max_replicas is not None and on != "ray":
         raise UsageError("--max-replicas needs --on ray. Omit it, or pass --on ray.")
-    platform.check_names(precision, engine)
+    platform.ModelFolder(models[0]).check_engine(precision, engine)
     if on == "ray" and (watch.shadow or watch.split):
         raise UsageError("--shadow and --split compare models in one server. Omit them, or --on ray.")
     folders, versions = versions_of(models, watch.shadow, watch.split)
     options = app.server.Options(
         folders,
-        app.fleet.named(index or [], "an index"),
+        app.fleet.named(index or [], index=True),
         host=host,
         port=port,
         keys=keys_of(key_file),

@@ -9,7 +9,7 @@ import typer
 
 from bertie.apps.serve.commands.reload import POLL_S, info, info_request, signal_to
 from bertie.apps.serve.commands.serve import KEY
-from bertie.platform import BertieError, UsageError, atomic_write, console
+from bertie.platform import BertieError, File, UsageError, console
 
 
 def switch(
@@ -37,7 +37,7 @@ def switch(
     if model not in (versions["old"], versions["new"]):
         raise UsageError(f"{model!r} is neither version of the server: {versions['old']} and {versions['new']}.")
     try:
-        with atomic_write(Path(versions["control"])) as stream:
+        with File(versions["control"]).write() as stream:
             stream.write(model.encode())
     except OSError:
         raise UsageError("The server belongs to another user or machine. Run the command where it runs.") from None

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie.cli import tables
-from bertie.console import console, counted
+from bertie.platform import comma_names, console, option, quantity
 
 
 def perplexity(
@@ -19,10 +18,10 @@ def perplexity(
     file: Annotated[
         str, typer.Argument(help="Texts: txt (one per line), csv, tsv, jsonl or parquet; - is stdin.")
     ] = "-",
-    text: tables.TextColumns = None,
-    columns: tables.ColumnNames = "",
-    encoding: tables.Encoding = "utf-8",
-    format_: tables.Format = "",
+    text: Annotated[list[str] | None, option("text")] = None,
+    columns: Annotated[str, option("columns")] = "",
+    encoding: Annotated[str, option("encoding")] = "utf-8",
+    format_: Annotated[str, option("format")] = "",
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of texts to read.")] = None,
     max_length: Annotated[
         int | None,
@@ -30,9 +29,9 @@ def perplexity(
             "--max-length", min=3, help="Maximum tokens per text; longer texts are skipped. Default: that of the model."
         ),
     ] = None,
-    engine: tables.Engine = "auto",
-    precision: tables.Precision = "fp32",
-    device: tables.Device = "auto",
+    engine: Annotated[str, option("engine")] = "auto",
+    precision: Annotated[str, option("precision")] = "fp32",
+    device: Annotated[str, option("device")] = "auto",
 ) -> None:
     """Compute the pseudo-perplexity of a masked language model.
 
@@ -49,7 +48,7 @@ def perplexity(
         model,
         Path(file),
         text=text or (),
-        columns=tables.names(columns),
+        columns=comma_names(columns),
         encoding=encoding,
         format=format_,
         limit=limit,
@@ -69,5 +68,5 @@ def perplexity(
         console.emit(asdict(scores))
         return
     counts = (("text", scores.texts), ("word", scores.words), ("token", scores.tokens))
-    console.show(", ".join(counted(number, noun) for noun, number in counts))
+    console.show(", ".join(quantity(number, noun) for noun, number in counts))
     console.show(f"pseudo-perplexity per word {scores.per_word:.4g}, per token {scores.per_token:.4g}")

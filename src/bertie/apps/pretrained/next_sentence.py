@@ -6,8 +6,7 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie.cli import tables
-from bertie.console import console
+from bertie.platform import console, option
 
 SAID = {
     "follows": "follows: the second text follows the first",
@@ -21,10 +20,10 @@ def next_sentence(
     model: Annotated[Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")],
     first: Annotated[str, typer.Argument(help="First text.")],
     second: Annotated[str, typer.Argument(help="Second text.")],
-    max_length: tables.MaxLength = None,
-    engine: tables.Engine = "auto",
-    precision: tables.Precision = "fp32",
-    device: tables.Device = "auto",
+    max_length: Annotated[int | None, option("max-length")] = None,
+    engine: Annotated[str, option("engine")] = "auto",
+    precision: Annotated[str, option("precision")] = "fp32",
+    device: Annotated[str, option("device")] = "auto",
 ) -> None:
     """Predict whether one text follows another.
 

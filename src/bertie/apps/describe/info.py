@@ -1,17 +1,13 @@
 """`bertie info`: the architecture, size and cost of a model folder or a preset."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import bertie
-from bertie.console import console
-from bertie.errors import UsageError
-
-if TYPE_CHECKING:
-    from bertie.api.describe import ModelInfo, Preset
+from bertie.platform import UsageError, console
 
 
 def info(
@@ -31,29 +27,31 @@ def info(
         raise UsageError("Name a model folder or a preset, or pass --presets for a list, but not both.")
     if model is None:
         rows = bertie.presets()
-        console.emit([asdict(row) for row in rows]) if console.verbosity.json else _show_presets(rows)
+        if console.verbosity.json:
+            console.emit([asdict(row) for row in rows])
+        else:
+            _show_presets([(one.preset, one.layers, one.hidden_size, one.vocab_size, one.parameters) for one in rows])
         return
     facts = bertie.info(model, length=length)
-    console.emit(facts.to_dict()) if console.verbosity.json else _show(facts)
+    console.emit(facts.to_dict()) if console.verbosity.json else _show(facts.rows())
 
 
-def _show_presets(presets: "Sequence[Preset]") -> None:
+def _show_presets(presets: Sequence[tuple[str, int, int, int, int]]) -> None:
     """Prints one line per preset. A rich table that is wider than the terminal would break the names."""
-    width = max(len(row.preset) for row in presets)
+    width = max(len(preset) for preset, *_ in presets)
     line = "{:<" + str(width) + "}  {:>6}  {:>6}  {:>10}  {:>13}"
     lines = [line.format("preset", "layers", "hidden", "vocabulary", "parameters")]
-    for row in presets:
-        numbers = (row.layers, row.hidden_size, row.vocab_size, row.parameters)
-        lines.append(line.format(row.preset, *(f"{number:,}" for number in numbers)))
+    for preset, *numbers in presets:
+        lines.append(line.format(preset, *(f"{number:,}" for number in numbers)))
     console.show("\n".join(lines))
 
 
-def _show(facts: "ModelInfo") -> None:
+def _show(rows: Iterable[tuple[str, str]]) -> None:
     from rich.table import Table
 
     table = Table(box=None, show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    for name, value in facts.rows():
+    for name, value in rows:
         table.add_row(name, value)
     console.show(table)

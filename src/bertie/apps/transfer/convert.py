@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie.cli.app import Overwrite
-from bertie.console import console
+from bertie.platform import console, option
 
 
 def convert(
@@ -24,7 +23,7 @@ def convert(
     adapter: Annotated[
         Path | None, typer.Option("--adapter", help="Folder of an adapter of LoRA to merge into the model.")
     ] = None,
-    overwrite: Overwrite = False,
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Rewrite a model folder with the current weight names.
 

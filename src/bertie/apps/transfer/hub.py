@@ -7,9 +7,7 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie.cli import tables
-from bertie.console import console
-from bertie.errors import UsageError
+from bertie.platform import UsageError, console, option
 
 
 def download(
@@ -47,7 +45,7 @@ def download(
 
 
 def upload(
-    model: tables.ModelFolder,
+    model: Annotated[Path, option("model")],
     name: Annotated[str, typer.Argument(help="Name on the Hub: organization/model.")],
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
     message: Annotated[str, typer.Option("--message", "-m", help="Message of the commit.")] = "",

@@ -3,16 +3,12 @@
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import bertie
-from bertie.console import console
-from bertie.errors import DataError
-
-if TYPE_CHECKING:
-    from bertie.api.hub import PublishedSet
+from bertie.platform import DataError, console
 
 
 def data(
@@ -31,7 +27,7 @@ def data(
     """
     rows = bertie.data_sets(names or ())
     if data_dir is not None:
-        _check(rows, data_dir)
+        _check(names or (), data_dir)
         return
     if console.verbosity.json:
         console.emit({row.name: row.to_dict() for row in rows})
@@ -45,9 +41,9 @@ def data(
         console.show(f"    settings: {row.recipe}")
 
 
-def _check(sets: "Sequence[PublishedSet]", data_dir: Path) -> None:
+def _check(names: Sequence[str], data_dir: Path) -> None:
     """Raises DataError when a file differs from the published one, or when no file is found."""
-    files = []
+    files, sets = [], bertie.data_sets(names)
     for file in chain.from_iterable(one.check(data_dir) for one in sets):
         files.append(file)
         if console.verbosity.json:
@@ -67,5 +63,5 @@ def _check(sets: "Sequence[PublishedSet]", data_dir: Path) -> None:
     if wrong := sum(not file.as_published for file in here):
         raise DataError(f"{wrong:,} of {len(here):,} files differ from the published ones.")
     if not here:
-        names = ", ".join(one.name for one in sets)
-        raise DataError(f"{data_dir} contains none of the files of {names}. `bertie data` lists their sources.")
+        known = ", ".join(one.name for one in sets)
+        raise DataError(f"{data_dir} contains none of the files of {known}. `bertie data` lists their sources.")

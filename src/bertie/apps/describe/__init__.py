@@ -1,0 +1,1 @@
+"""What models, families, runs and published data sets are like."""
