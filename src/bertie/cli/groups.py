@@ -1,8 +1,7 @@
 """Options that commands share, in groups: a command has a parameter of such a class (options.grouped)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,15 +19,6 @@ if TYPE_CHECKING:
 
     class _Vectors(SimilarityOptions, WhereOptions, total=False):
         pass
-
-
-def changed_options(group: Any, but: Sequence[str] = ()) -> dict[str, bool]:
-    """Returns option -> whether it was given another value than its default, for a group of options. but: not these."""
-    return {
-        f"--{one.name.strip('_').replace('_', '-')}": getattr(group, one.name) != one.default
-        for one in fields(group)
-        if one.name not in but
-    }
 
 
 @dataclass(frozen=True)
