@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bertie.apps import sample
-from bertie.apps.sample import TABLES, Row, Table, pictures, scenes, table
+from bertie.apps.sample import TABLES, Row, Table, korean, pictures, scenes, table
 from bertie.apps.sample.names import NAMES
 from bertie.apps.sample.reviews import GRAMMARS, LABELS
 from bertie.cli.table import app
@@ -31,8 +31,11 @@ FINGERPRINTS = {
     ("reviews", "en"): "2e30516d5cacff3f",
     ("reviews", "ko"): "f00c9ad0d9ddb4bb",
     ("names", "en"): "340ac93df2e2ae8e",
+    ("names", "ko"): "b928d4aa00f2e5a0",
     ("questions", "en"): "94225070b7353aa3",
+    ("questions", "ko"): "b1585459e04645b9",
     ("pairs", "en"): "ade05a644db18936",
+    ("pairs", "ko"): "56ac0d3089d67a3a",
     ("directions", "en"): "1d0ee67d8e1d6f8f",
     ("notes", "en"): "d36b55d5ebe99dc4",
     ("pictures", "en"): "92a8e9835f2a8df8",
@@ -103,6 +106,17 @@ def test_tagged_names_are_read_as_they_were_made(tmp_path: Path):
     ]
     kinds = {tag[2:] for row in table("names") for word, tag in zip(*row.values(), strict=True) if word in NAMES}
     assert kinds == {"PER", "LOC", "ORG"}, "the word alone does not tell what it names"
+
+
+def test_korean_names_and_answers_are_where_they_are_marked():
+    for row in table("names", "ko"):
+        for entity in row["entities"]:
+            said = row["text"][entity["start"] : entity["end"]]
+            assert said.startswith(korean.SURNAMES if entity["label"] == "PER" else korean.VILLAGE_STARTS)
+            assert said.endswith(korean.TRADES) == (entity["label"] == "ORG")
+    for row in table("questions", "ko"):
+        (answer,) = row["answers"]
+        assert row["context"][answer["answer_start"] :].startswith(answer["text"])
 
 
 def test_answers_are_where_their_start_says(tmp_path: Path):

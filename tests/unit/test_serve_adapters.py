@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 import bertie
 from bertie import families
@@ -156,3 +157,29 @@ def test_an_attached_adapter_computes_as_a_merged_one_in_every_family(family: st
     one, two = (TorchEngine(model).run(ids, ("mean",))["mean"] for model in (merged, attached))
     assert np.array_equal(one, two)
     assert not np.allclose(one, plain, atol=1e-3)
+
+
+def test_a_log_of_an_adapter_alone_is_that_of_the_adapter(home: Path, tmp_path: Path):
+    """As `drift` reads it, from the shell and from Python, and from a server of this adapter alone."""
+    adapter, log = home / "x" / "model" / "adapter", tmp_path / "traffic.json"
+    model = bertie.load(adapter)
+    model.predict(TEXTS * 20, log=log)
+    assert [*Traffic.read(log)] == [Traffic.of_model(adapter).model]
+    for one in (adapter, model):
+        assert bertie.drift(one, log).rows == 80
+    with Process(tmp_path / "messages", f"x={adapter}", "--threads", "1", "--device", "cpu", "--log", log) as server:
+        assert server.client.post("/answer", json={"inputs": TEXTS}).status_code == 200
+        server.process.terminate()
+        server.process.wait(30)
+    assert {name: one.rows for name, one in Traffic.read(log).items()} == {Traffic.of_model(adapter).model: 84}
+
+
+def test_an_adapter_that_was_trained_again_is_merged_again(home: Path, tmp_path: Path):
+    """Its settings stay the same."""
+    place = tmp_path / "adapter"
+    shutil.copytree(home / "x" / "model" / "adapter", place)
+    first = bertie.predict(place, TEXTS)[0].scores
+    weights = load_file(place / "adapter_model.safetensors")
+    save_file({name: one * 3 for name, one in weights.items()}, place / "adapter_model.safetensors")
+    (place / "checksums.json").unlink(missing_ok=True)
+    assert bertie.predict(place, TEXTS)[0].scores != first

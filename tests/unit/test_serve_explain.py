@@ -1,12 +1,17 @@
 """POST /explain gives words the values that the library's occlusion gives them."""
 
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from bertie.apps.explain.attribution import by_word, occlusion
 from bertie.apps.explain.targets import question_of
+from bertie.apps.serve.remote import WorkerSettings
 from bertie.runs.models import load
 from bertie.tasks.span import SpanTask
+from bertie.training_facts import read_training_facts, write_training_facts
 from serving import live, make_models
 
 pytest.importorskip("starlette")
@@ -49,6 +54,18 @@ def test_as_the_library(server, folders, name):
     assert any(abs(word["value"]) > 1e-3 for word in shown)
     for word in shown:
         assert given[word["input"]][word["start"] : word["end"]] == word["text"]
+
+
+def test_places_are_those_of_the_text_without_its_markup(folders, tmp_path):
+    shutil.copytree(folders["sequence"], tmp_path / "m")
+    write_training_facts(tmp_path / "m", replace(read_training_facts(tmp_path / "m"), markup="html"))
+    with live({"m": tmp_path / "m"}, worker=WorkerSettings("", attention=True)) as server:
+        for path, name in (("/explain", "words"), ("/attention", "tokens")):
+            answer = server.ok(path, {"inputs": "<p>ab <b>cd</b> &amp; e</p>"})
+            assert answer["texts"] == ["ab cd & e"]
+            places = [(one["start"], one["end"]) for one in answer[name] if one["input"] == 0]
+            words = [answer["texts"][0][start:end] for start, end in places]
+            assert ("ab" if name == "words" else "a", "e") == (words[0], words[-1])
 
 
 def test_an_answer_has_at_most_the_length_of_the_models(server, folders):

@@ -19,7 +19,7 @@ import pytest
 
 from bertie import checksums
 from bertie.apps.serve.commands.reload import signal_to
-from bertie.apps.serve.fleet import Fleet
+from bertie.apps.serve.fleet import Fleet, named
 from bertie.apps.serve.remote import Worker, WorkerSettings
 from bertie.apps.serve.server import Options, serve
 from bertie.errors import DataError, UsageError
@@ -403,3 +403,13 @@ def test_an_exported_graph_answers_alike(folders, tmp_path):
         for first, second in zip(one, other, strict=True):
             assert [row["label"] for row in first] == [row["label"] for row in second]
             assert [row["score"] for row in first] == pytest.approx([row["score"] for row in second], abs=1e-5)
+
+
+def test_models_have_names_or_folders_and_an_index_has_a_folder(tmp_path):
+    assert named(["starter-en", f"b={tmp_path}"]) == {"starter-en": Path("starter-en"), "b": tmp_path}
+    assert [named([str(tmp_path)], index=True)] == [{tmp_path.name: tmp_path}]
+    for wrong, hint in (("starter-xx", "bertie download --list"), ("a/b", "bertie download a/b")):
+        with pytest.raises(DataError, match=f"{wrong} does not exist.*{hint}"):
+            named([wrong])
+    with pytest.raises(DataError, match="Pass the folder of an index"):
+        named(["starter-en"], index=True)

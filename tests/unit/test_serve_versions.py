@@ -24,7 +24,9 @@ from toys import toy_model
 
 pytest.importorskip("starlette")
 from bertie.apps.serve.commands.serve import versions_of
-from bertie.apps.serve.remote import BatchFailed
+from bertie.apps.serve.on_ray import Answered, Asked, Replica
+from bertie.apps.serve.remote import BatchFailed, WorkerSettings
+from bertie.apps.serve.server import Options
 from bertie.apps.serve.versions import Versions, agrees
 from bertie.tasks import Prediction
 
@@ -89,6 +91,24 @@ def test_a_file_has_the_traffic_of_several_servers(folders: dict[str, Path], tmp
     assert len(traffic.vectors.array) > 0
     bertie.predict(folders["sequence"], TEXTS[:5], log=log)
     assert next(iter(Traffic.read(log).values())).rows == 25
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'Replica.__del__'")  # which Python calls once more
+def test_a_replica_of_a_cluster_that_stops_adds_what_it_counted(folders: dict[str, Path], tmp_path: Path):
+    """Ray Serve awaits its constructor, its destructor, and each request."""
+    log = tmp_path / "traffic.json"
+    options = Options({"m": folders["sequence"]}, host="", log=log, worker=WorkerSettings("", threads=1))
+    headers = [(b"content-type", b"application/json")]
+
+    async def go() -> Answered:
+        replica = object.__new__(Replica)
+        await replica.__init__(options)
+        answered = await replica(Asked("POST", "/predict", b"", headers, b'{"inputs": "ab"}'))
+        await replica.__del__()
+        return answered
+
+    status, _, _ = asyncio.run(go())
+    assert (status, [one.rows for one in Traffic.read(log).values()]) == (200, [1])
 
 
 def test_a_share_of_the_requests_goes_to_the_new_version_by_their_id(folders: dict[str, Path]):

@@ -12,6 +12,7 @@ import pytest
 import bertie as api
 from bertie.errors import DataError, UsageError
 from bertie.tasks.tabular import TabularColumn
+from serving import live
 from toys import CommandLine, toy_model
 
 FAST: dict[str, Any] = {"epochs": 2, "max_length": 16, "batch_size": 16, "precision": "fp32", "lr": 1e-3}
@@ -106,7 +107,7 @@ def test_a_classification_reads_them_in_every_engine(start: Path, rows: pd.DataF
     answers = [api.load(run.folder, engine=engine).predict(dev, text="text") for engine in ("torch", "native")]
     np.testing.assert_allclose(answers[0].probabilities, answers[1].probabilities, atol=1e-5)
     assert api.evaluate(run.folder, dev)["accuracy"] == run.scores["accuracy"]
-    with pytest.raises(UsageError, match="also reads the columns price, region, and texts alone have none"):
+    with pytest.raises(UsageError, match="texts alone, and the model also reads the columns price, region"):
         run.model.predict(["a b c"])
     with pytest.raises(DataError, match="no column 'price'"):
         run.model.predict(dev[["text", "region"]])
@@ -158,3 +159,34 @@ def test_folds_and_the_command(start: Path, rows: pd.DataFrame, tmp_path: Path, 
     leak = ("finetune", start, "--train", table, "--tabular", "side", "-o", tmp_path / "x", *fast)
     assert "the model would read the answer" in " ".join(bertie(*leak)[2].split())
     assert not (tmp_path / "x").exists()
+
+
+def test_the_server_reads_them_whichever_end_of_a_text_is_cut(start: Path, rows: pd.DataFrame, tmp_path: Path) -> None:
+    pytest.importorskip("starlette")
+    model = api.finetune(start, train=rows, dev=rows, tabular=["price", "region"], output=tmp_path, **FAST).model
+    cheap, dear = ({"text": "a b", "price": price, "region": "north"} for price in (20, 90))
+    with live({"m": tmp_path / "model"}) as server:
+        for side in ("right", "left"):
+            answers = server.ok("/answer", {"inputs": [cheap, dear], "truncation_direction": side})["answers"]
+            expected = model.predict(pd.DataFrame([cheap, dear]))
+            assert [one["probability"] for one in answers] == pytest.approx(
+                [one.probability for one in expected], abs=1e-5
+            )
+            assert answers[0]["scores"] != answers[1]["scores"]
+            for path in ("/answer", "/predict"):
+                refused = server.post(path, {"inputs": "a b", "truncation_direction": side})
+                wanted = 'the model also reads the columns price, region: {"text": "...", "price": ..., "region": ...}'
+                assert (refused.status_code, wanted in refused.json()["error"]) == (422, True), refused.text
+
+
+def test_lines_of_text_say_which_columns_are_missing(
+    start: Path, rows: pd.DataFrame, tmp_path: Path, bertie: CommandLine
+) -> None:
+    api.finetune(start, train=rows, dev=rows, tabular=["price", "region"], output=tmp_path / "run", **FAST)
+    (tmp_path / "texts.txt").write_text("a b\n")
+    code, _, err = bertie("predict", tmp_path / "run", tmp_path / "texts.txt")
+    row = '{"text": "...", "price": ..., "region": ...}'
+    told = (
+        f"has texts alone, and the model also reads the columns price, region: {row}. Pass a file with a table, or JSON"
+    )
+    assert (code, told in " ".join(err.split())) == (3, True), err

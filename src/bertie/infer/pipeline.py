@@ -204,6 +204,11 @@ class TextPipeline:
         """Returns the token ids of each example's one or two texts, without special tokens."""
         return ids_of(self.without_markup(examples), self.tokenizer)
 
+    def encode_ends(self, examples: Sequence[Example]) -> Sequences:
+        """Returns the token ids of examples, of which long texts keep their end."""
+        self._check_vectors(examples)
+        return self.task.with_cells(self.encode_ids(self.ids(examples), keep="end"), examples)
+
     def encode_ids(
         self, segments: Iterable[Sequence[Sequence[int]]], *, keep: Literal["start", "end"] = "start"
     ) -> Sequences:
@@ -282,11 +287,14 @@ class TextPipeline:
 
     def encode(self, examples: Sequence[Example]) -> Sequences:
         """Returns the token ids of examples. Raises UsageError for texts without the feature vectors of training."""
+        self._check_vectors(examples)
+        plain = self.without_markup(examples)
+        return self.task.encode(plain, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
+
+    def _check_vectors(self, examples: Sequence[Example]) -> None:
         features = self.facts.training_facts.features
         if features is not None and any(example.vectors is None for example in examples):
             raise UsageError(no_vectors(features, "a text alone is not its input"))
-        plain = self.without_markup(examples)
-        return self.task.encode(plain, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
 
     def without_markup(self, examples: Sequence[Example]) -> Sequence[Example]:
         """Returns examples without the markup that was removed from those of training."""

@@ -156,6 +156,8 @@ class Traffic:
 
     FILE: ClassVar = "traffic.json"
     """In a model folder: the dev examples of the training."""
+    OF_ADAPTER: ClassVar = "traffic_model.txt"
+    """In the temporary folder of an adapter and its base: the hash of the adapter."""
     EDGES: ClassVar[Mapping[str, Sequence[float]]] = {
         "confidence": (*TENTHS, 0.97, 0.98, 0.99, 0.995, 0.999),
         "tokens": tuple(sorted({round(2 ** (number / 2)) for number in range(2, 29)})),
@@ -170,6 +172,8 @@ class Traffic:
     def of_model(cls, path: Path) -> Self:
         """Returns empty traffic of a model folder, of an adapter, or of a graph, with the hash of its weights and
         config."""
+        if (of_adapter := path / cls.OF_ADAPTER).is_file():
+            return cls(of_adapter.read_text(encoding="utf-8"))
         weights = sorted(path.glob("*.safetensors"))
         graph = path if path.is_file() else path / "onnx" / "model.onnx"
         config = path / ("config.json" if (path / "config.json").is_file() else ADAPTER)

@@ -2,6 +2,7 @@
 usual names, or else those whose values look like it."""
 
 import itertools
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from bertie.io.table_format import Columns
 
 LookAhead = Callable[[], Sequence[Fields]]
 """Returns the first rows of a table."""
+TEXTS_ALONE = {"text", "text1", "text2"}  # names of plain lines
 FEW_VALUES = 50  # different values of a label at most, in the first rows
 SENTENCE_LENGTH = 20  # characters of a value on average that make a column one of texts
 CLEARLY = 2  # times as long as any other: the column of the texts
@@ -23,6 +25,12 @@ DATE = re.compile(r"\d{4}([-./년])\s?\d{1,2}(\1|월)\s?\d{1,2}\b.*|\d{1,2}([-./
 ID_NAME = re.compile(r"(?:.*[\W_])?(?:ids?|idx|index|no|nr|key|uuid|guid|urls?|uri|link|date|time|timestamp)", re.I)
 PROSE = re.compile(r"\s.*[.!]$|[,;!]\s")  # what few names of columns have
 KOREAN_IDENTIFIER = re.compile(r".*(?:번호|순번|아이디|날짜|일자|일시)|Unnamed: \d+")
+
+
+def column_words(names: Sequence[str]) -> str:
+    """Returns the end of an error message about texts alone: the columns that are read beside them, as a row."""
+    row = ", ".join(['"text": "..."', *(f"{json.dumps(name, ensure_ascii=False)}: ..." for name in names)])
+    return f"the {'columns' if len(names) > 1 else 'column'} {', '.join(names)}: {{{row}}}"
 
 
 def no_rows() -> Sequence[Fields]:
@@ -35,6 +43,11 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: LookA
 
     Raises DataError with the available names for a column that does not exist, and where several are equally likely.
     """
+    if columns.tabular and {*names} <= TEXTS_ALONE:
+        raise DataError(
+            f"{where} has texts alone, and the model also reads {column_words(columns.tabular)}.",
+            hint="Pass a file with a table, or JSON lines.",
+        )
     vectors = (columns.features.column,) if columns.features else ()
     others = filter(None, (columns.label, columns.weight, columns.group, columns.time, *columns.tabular))
     for name in (*_columns_of_texts(columns.text, names), *others, *vectors):

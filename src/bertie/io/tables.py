@@ -24,7 +24,7 @@ from bertie.io.columns import LookAhead, find_columns
 from bertie.io.features import BadFeaturesError, vectors_of
 from bertie.io.fields import Fields, Template, as_text, is_template, source_of
 from bertie.io.header import Header, Row
-from bertie.io.lines import BadRecord
+from bertie.io.lines import BadRecord, where_of
 from bertie.io.markup import without_markup
 from bertie.io.rows import has_plain_texts, rows_and_header
 from bertie.io.table_format import RECOGNISED, Columns, TableFormat
@@ -156,7 +156,7 @@ def stream_examples(
         on_columns(Columns(names=names))
     elif ahead:
         first = next(fields for _, fields in ahead if isinstance(fields, dict))
-        columns = replace(find(names or tuple(first), columns, str(path), look), names=names)
+        columns = replace(find(names or tuple(first), columns, where_of(path), look), names=names)
         on_columns(columns)
     make, labelled = make or example, format.columns.labelled and columns.label != "answer"
     plain = not format.keep and not format.columns.adds and format.labels == RECOGNISED.labels

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from bertie import families
 from bertie.errors import DataError
 from bertie.infer.torch_engine import TorchEngine
+from bertie.infer.traffic import Traffic
 from bertie.models.beside import base_of
 from bertie.models.config import EncoderConfig
 from bertie.models.folder import MODEL_FOLDER, fingerprint
 from bertie.models.heads import HEADS
-from bertie.models.lora import Adapter
+from bertie.models.lora import OURS, Adapter
 from bertie.models.model import TorchModel
 from bertie.nn.memory import return_memory
 from bertie.text.tokenizer import Tokenizer
@@ -25,18 +26,27 @@ from bertie.train.precision import choose_device, choose_dtype
 from bertie.training_facts import read_training_facts
 
 
-@cache
-def merged(folder: Path, config: bytes, find: Callable[[str], Path]) -> Path:
+def merged(folder: Path, find: Callable[[str], Path]) -> Path:
     """Returns a model folder of an adapter and its base, which is deleted when this process ends.
 
-    config: identifies its content; find: the folder of a model by its name. Raises DataError where its base is not
-    found, or is another one.
+    find: the folder of a model by its name. Raises DataError where its base is not found, or is another one.
     """
+    own = folder / OURS
+    return _merged(folder, Traffic.of_model(folder).model, own.read_bytes() if own.is_file() else b"", find)
+
+
+@cache
+def _merged(folder: Path, content: str, own: bytes, find: Callable[[str], Path]) -> Path:
+    """Does so once for each content of the adapter."""
     place = base_of(folder, find)
     home = Path(tempfile.mkdtemp(prefix="bertie-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     (out := home / MODEL_FOLDER.name).mkdir()
     merge_adapter(place, folder, out)
+    (out / Traffic.OF_ADAPTER).write_text(content)  # its traffic is that of the adapter
+    (out / Traffic.FILE).unlink(missing_ok=True)
+    if (folder / Traffic.FILE).is_file():
+        shutil.copyfile(folder / Traffic.FILE, out / Traffic.FILE)
     return out
 
 

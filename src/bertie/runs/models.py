@@ -57,7 +57,7 @@ def model_folder(path: Path | str) -> Path:
     if (folder / ADAPTER).is_file():
         from bertie.runs.adapters import merged
 
-        return merged(folder.resolve(), (folder / ADAPTER).read_bytes(), model_folder)
+        return merged(folder.resolve(), model_folder)
     check_adapter(folder)
     return folder
 

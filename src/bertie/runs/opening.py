@@ -188,8 +188,8 @@ class ModelFolder:
 
     def check_exists(self) -> None:
         """Raises DataError for a path that does not exist, with how models are found by name."""
-        if not self.path.exists():
-            raise DataError(f"{self.path} does not exist. Pass the folder of a model.{model_hint(self.path)}")
+        if not names.place(self.name).exists():
+            raise DataError(f"{self.name} does not exist. Pass the folder of a model.{model_hint(self.name)}")
 
     def check_output(self, out: Path) -> None:
         """Raises UsageError where what is made of the model would replace its folder."""

@@ -187,6 +187,10 @@ class Answerer(ABC):
         """Returns the input of the model: one or several sequences per example. It must not read labels."""
         return encode(examples, tokenizer, max_length=max_length, too_long=too_long)
 
+    def with_cells(self, encoded: Sequences, examples: Sequence[Example]) -> Sequences:
+        """Returns the sequences of examples with what the task reads of their rows beside the texts."""
+        return encoded
+
     def with_columns(self, logits: Logits, encoded: Sequences) -> Logits:
         """Returns the logits of texts with what other columns of their rows add."""
         return logits

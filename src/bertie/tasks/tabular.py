@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
-from bertie.io.columns import DATE
+from bertie.io.columns import DATE, column_words
 from bertie.io.numerals import MISSING, NO_NUMBER, number_of
 from bertie.io.tables import Example
 from bertie.tasks.answerer import Logits
@@ -177,7 +177,10 @@ class TabularTask(Task, ABC):
 
         Raises UsageError for texts without the columns.
         """
-        encoded = super().encode(examples, tokenizer, max_length=max_length, too_long=too_long)
+        return self.with_cells(super().encode(examples, tokenizer, max_length=max_length, too_long=too_long), examples)
+
+    def with_cells(self, encoded: Sequences, examples: Sequence[Example]) -> Sequences:
+        """Returns sequences with the numbers of the columns of each row. Raises UsageError where a row has none."""
         if not self.tabular:
             return encoded
         if any(len(example.tabular) != len(self.tabular) for example in examples):
@@ -190,8 +193,8 @@ class TabularTask(Task, ABC):
         return {one.name: one.values[0] if one.values else round(one.mean, 2) for one in self.tabular}
 
     def _needs_a_table(self) -> str:
-        names = ", ".join(column.name for column in self.tabular)
-        return f"This model also reads the columns {names}, and texts alone have none. Pass a table with these columns."
+        columns = column_words([column.name for column in self.tabular])
+        return f"The input has texts alone, and the model also reads {columns}. Pass rows with them."
 
     def unreadable(self, example: Example) -> str:
         """Returns why the columns of a row cannot be read; "" if they can."""

@@ -9,10 +9,10 @@ import io
 import json
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from bertie.apps.sample import directions, names, notes, pairs, pictures, questions, reviews, scenes
+from bertie.apps.sample import directions, korean, names, notes, pairs, pictures, questions, reviews, scenes
 from bertie.platform import Registry, UsageError
 
 Row = dict[str, Any]
@@ -22,19 +22,29 @@ MOST_REPEATS = 1_000  # in a row: then the grammar has few other rows left
 
 @dataclass(frozen=True)
 class Table:
-    """A table: what its rows are, how many by default, the kind of file, and language -> what makes a row."""
+    """A table: what its rows are, how many by default, the kind of file, and language -> what makes a row.
+
+    suffixes: of the languages whose rows are another kind of file. Korean names end within words: characters mark them.
+    """
 
     title: str
     rows: int
     suffix: str
     languages: Mapping[str, Make]
+    suffixes: Mapping[str, str] = field(default_factory=dict)
+
+    def suffix_of(self, language: str) -> str:
+        """Returns the suffix of a file in a language."""
+        return self.suffixes.get(language, self.suffix)
 
 
 TABLES = Registry("table", (
     ("reviews", Table("reviews, columns text and label", 120, ".csv", reviews.LANGUAGES)),
-    ("names", Table("sentences with tagged names", 400, ".conll", {"en": names.row})),
-    ("questions", Table("questions, each with a context and its answer", 600, ".jsonl", {"en": questions.row})),
-    ("pairs", Table("pairs of sentences, columns sentence1, sentence2 and score", 400, ".csv", {"en": pairs.row})),
+    ("names", Table("sentences with tagged names", 400, ".conll", {"en": names.row, "ko": korean.name_row},
+                    {"ko": ".jsonl"})),
+    ("questions", Table("questions, each with a context and its answer", 600, ".jsonl",
+                        {"en": questions.row, "ko": korean.question_row})),
+    ("pairs", Table("pairs of sentences, columns sentence1, sentence2 and score", 400, ".csv", pairs.PAIR_ROWS)),
     ("directions", Table("questions with two passages", directions.ROWS, ".jsonl", {"en": directions.row})),
     ("notes", Table("notes of a veterinary clinic, columns text and label", 300, ".csv", {"en": notes.row})),
     ("pictures", Table("pictures of two shapes, columns text and image", 600, ".jsonl", {"en": pictures.row})),
@@ -54,7 +64,7 @@ def table(name: str, language: str = "en", rows: int | None = None, seed: int = 
     Args:
         name: "reviews", "names", "questions", "pairs", "directions", "notes", "pictures", "simple-pictures",
             "picture-questions", "scenes" or "simple-scenes".
-        language: "en", or "ko" for reviews.
+        language: "en", or "ko" for reviews, names, questions and pairs.
         rows: Number of rows. Default: that of the table.
         seed: Seed of the generator.
 

@@ -22,7 +22,7 @@ def sample(
         Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")
     ] = None,
     language: Annotated[
-        str, typer.Option("--language", help="Language of the texts: en, or ko (only reviews).")
+        str, typer.Option("--language", help="Language of the texts: en, or ko (reviews, names, questions, pairs).")
     ] = "en",
     rows: Annotated[
         int | None, typer.Option("--rows", min=1, help="Number of rows. Default: 120 to 600, by table.")
@@ -33,13 +33,14 @@ def sample(
     """Write a small table of generated examples.
 
     A template grammar generates the texts, so they are the same on every machine. `reviews`: short reviews with the
-    labels positive and negative (CSV). `names`: sentences whose names are tagged (CoNLL). `questions`: questions about
-    a context (JSON lines). `pairs`: pairs of sentences with a score of similarity (CSV). `notes`: notes of a veterinary
-    clinic with the labels urgent and routine (CSV). `directions`: questions with two passages that a preposition tells
-    apart (JSON lines). `pictures`: drawings of two shapes, each with a sentence about it (JSON lines).
-    `simple-pictures`: such drawings, each with a sentence about one shape (JSON lines). `picture-questions`: such
-    drawings, each with a question and its answer (JSON lines). `scenes`: statements about three boxes of items, true
-    or false (JSON lines). `simple-scenes`: the same with simple statements.
+    labels positive and negative (CSV). `names`: sentences whose names are tagged (CoNLL; Korean: JSON lines).
+    `questions`: questions about a context (JSON lines). `pairs`: pairs of sentences with a score of similarity
+    (CSV). `notes`: notes of a veterinary clinic with the labels urgent and routine (CSV). `directions`: questions
+    with two passages that a preposition tells apart (JSON lines). `pictures`: drawings of two shapes, each with a
+    sentence about it (JSON lines). `simple-pictures`: such drawings, each with a sentence about one shape (JSON
+    lines). `picture-questions`: such drawings, each with a question and its answer (JSON lines). `scenes`:
+    statements about three boxes of items, true or false (JSON lines). `simple-scenes`: the same with simple
+    statements.
 
     \b
     Examples:
@@ -50,9 +51,10 @@ def sample(
     """
 
     kind = app.TABLES[name]
+    suffix = kind.suffix_of(language)
     if output is not None:
-        if output.suffix not in ("", kind.suffix):
-            raise UsageError(f"{output} does not end in {kind.suffix}. Pass -o {name}{kind.suffix}")
+        if output.suffix not in ("", suffix):
+            raise UsageError(f"{output} does not end in {suffix}. Pass -o {name}{suffix}")
         platform.File(output).check_new(overwrite=overwrite)
     found = app.table(name, language, rows, seed)
     if console.verbosity.json:
@@ -60,7 +62,7 @@ def sample(
             console.emit(row)
     if output is not None:
         with platform.File(output).write() as file:
-            file.write(app.table_text(found, kind.suffix).encode())
+            file.write(app.table_text(found, suffix).encode())
         console.say(f"{output}: {len(found)} {kind.title}")
     elif not console.verbosity.json:
-        print(app.table_text(found, kind.suffix), end="")
+        print(app.table_text(found, suffix), end="")

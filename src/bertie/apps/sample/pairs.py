@@ -1,6 +1,12 @@
 """Pairs of sentences with a score of similarity: 5 says the same in other words, 0 has nothing in common."""
 
 import random
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from bertie.apps.sample import korean
+
+Wordings = Mapping[str, Sequence[tuple[str, str]]]
 
 SLOTS = {  # what may be said, in two wordings each
     "who": (
@@ -36,19 +42,23 @@ PATTERNS = ("{who} will {does} {what} {where}.", "{where}, {who} will {does} {wh
 WORTH = {"where": 1, "what": 1.5, "does": 1, "who": 1.5}  # what a shared part adds to the score
 
 
-def row(index: int, rng: random.Random) -> dict[str, str | float]:
+def row(slots: Wordings, orders: Sequence[str], index: int, rng: random.Random) -> dict[str, str | float]:
     """Two sentences and their score. The number of parts that they share goes round: 4, 3, 2, 1, 0."""
-    shared = set(rng.sample(list(SLOTS), 4 - index % 5))
-    first = {slot: rng.randrange(len(choices)) for slot, choices in SLOTS.items()}
+    shared = set(rng.sample(list(slots), 4 - index % 5))
+    first = {slot: rng.randrange(len(choices)) for slot, choices in slots.items()}
     second = {
-        slot: place if slot in shared else (place + rng.randrange(1, len(SLOTS[slot]))) % len(SLOTS[slot])
+        slot: place if slot in shared else (place + rng.randrange(1, len(slots[slot]))) % len(slots[slot])
         for slot, place in first.items()
     }
     score = sum(WORTH[slot] for slot in shared)
-    return {"sentence1": _sentence(first, rng), "sentence2": _sentence(second, rng), "score": score}
+    sentences = (_sentence(places, slots, orders, rng) for places in (first, second))
+    return {"sentence1": next(sentences), "sentence2": next(sentences), "score": score}
 
 
-def _sentence(places: dict[str, int], rng: random.Random) -> str:
-    said = {slot: rng.choice(SLOTS[slot][place]) for slot, place in places.items()}
-    text = rng.choice(PATTERNS).format(**said)
+def _sentence(places: Mapping[str, int], slots: Wordings, orders: Sequence[str], rng: random.Random) -> str:
+    words = {slot: rng.choice(slots[slot][place]) for slot, place in places.items()}
+    text = rng.choice(orders).format(**words)
     return text[0].upper() + text[1:]
+
+
+PAIR_ROWS = {"en": partial(row, SLOTS, PATTERNS), "ko": partial(row, korean.WORDINGS, korean.WORD_ORDERS)}

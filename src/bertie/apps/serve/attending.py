@@ -54,7 +54,7 @@ async def attention(call: Call, body: schemas.AttentionBody) -> Any:
     sizes = {"layers": layers, "heads": heads, "layer": layer, "head": head}
     weights = np.round(found[ATTENTION][layer - 1, head - 1].astype(np.float64), 5)
     cut = encoding.overflow > 0
-    return {"model": call.model.name, **sizes, "tokens": tokens, "weights": weights, "truncated": cut}
+    return {"model": call.model.name, **sizes, "texts": texts, "tokens": tokens, "weights": weights, "truncated": cut}
 
 
 ROUTE = Route("/attention", ANY, schemas.AttentionBody, attention, OWN, TEXT)

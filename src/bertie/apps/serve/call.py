@@ -123,10 +123,9 @@ def ids_of(
     """Returns the token ids of examples. Raises Refusal where only the end of a text can be cut."""
     if side == "left" and not pipeline.plain:
         raise Refusal("Validation", "truncation_direction left is for texts that are classified or embedded.")
-    if segments is None and side == "right":
-        return pipeline.encode(examples)
-    ids = pipeline.ids(examples) if segments is None else segments()
-    return pipeline.encode_ids(ids, keep="end" if side == "left" else "start")
+    if segments is not None:
+        return pipeline.encode_ids(segments(), keep="end" if side == "left" else "start")
+    return pipeline.encode_ends(examples) if side == "left" else pipeline.encode(examples)
 
 
 def check_fits(pipeline: TextPipeline, encoded: Sequences, place: Place) -> None:

@@ -26,7 +26,10 @@ Chosen = tuple[NDArray[np.float32], str]
 
 
 async def explain(call: Call, body: schemas.ExplainBody) -> object:
-    """Returns what the logit of the prediction, or of `label`, loses without each word."""
+    """Returns what the logit of the prediction, or of `label`, loses without each word.
+
+    `start` and `end` of a word are places in `texts`: what the model read, without its markup.
+    """
     example, usage = single_example(call.model.pipeline, body.inputs), call.usage
     texts = example.texts
     kind = next(kind for kind in call.model.kinds if kind in EXPLAINED)
@@ -60,6 +63,7 @@ async def explain(call: Call, body: schemas.ExplainBody) -> object:
     return {
         "model": call.model.name,
         **told,
+        "texts": texts,
         "words": words,
         "tokens": len(encoding),
         "truncated": encoding.overflow > 0,

@@ -345,8 +345,11 @@ def batch_tokens(device: str) -> int:
     return 2_048 if device == "cpu" else 16_384
 
 
-def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") -> dict[str, Path]:
-    """Returns the folders of NAME=FOLDER or FOLDER. Raises DataError for a missing folder or a repeated name."""
+def named(arguments: list[str], *, index: bool = False) -> dict[str, Path]:
+    """Returns the folders of NAME=FOLDER or FOLDER, of indexes or of models, which may be names instead of folders.
+
+    Raises DataError for a missing folder or a repeated name.
+    """
     found: dict[str, Path] = {}
     for argument in arguments:
         name, equals, rest = argument.partition("=")
@@ -359,10 +362,10 @@ def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") ->
                 raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
         else:
             name = model_name(path, found)
-        if kind == "a model":
+        if not index:
             ModelFolder(path).check_exists()
         elif not path.exists():
-            raise DataError(f"{path} does not exist. Pass the folder of {kind}.")
+            raise DataError(f"{path} does not exist. Pass the folder of an index.")
         found[name] = path
     return found
 

@@ -57,6 +57,9 @@ class Replica:
         self.fleet, self.application = build(options)
         await self.fleet.start()
 
+    async def __del__(self) -> None:  # Ray Serve awaits it when the replica stops
+        await self.fleet.kill()
+
     async def __call__(self, asked: Asked) -> Answered:
         """Answers a request."""
         scope: dict[str, Any] = {"type": "http", "http_version": "1.1", "scheme": "http", "root_path": ""}

@@ -152,7 +152,7 @@ def serve(
     folders, versions = versions_of(models, watch.shadow, watch.split)
     options = app.server.Options(
         folders,
-        app.fleet.named(index or [], "an index"),
+        app.fleet.named(index or [], index=True),
         host=host,
         port=port,
         keys=keys_of(key_file),

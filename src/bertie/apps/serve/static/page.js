@@ -140,7 +140,7 @@ async function send() {
 }
 
 async function showWords() {
-  const { last } = state, texts = [last.inputs].flat();
+  const { last } = state;
   if ($("words").childElementCount) return;
   $("words").replaceChildren(element("p", { class: "hint" }, "…"));
   try {
@@ -150,7 +150,7 @@ async function showWords() {
     const about = element("p", {}, say(words.explained, { about: found.explained, value: fixed(found.value, 3), baseline: fixed(found.baseline, 3) }));
     const cut = found.truncated ? [element("p", { class: "warn" }, say(words.explainedCut, { n: found.tokens }))] : [];
     const rows = ordered.map((one) => [one.text, fixed(one.value, 3)]);
-    $("words").replaceChildren(about, ...cut, ...weighed(texts, found.words), element("p", { class: "hint" }, words.explainedHint), table([words.word, words.change], rows));
+    $("words").replaceChildren(about, ...cut, ...weighed(found.texts, found.words), element("p", { class: "hint" }, words.explainedHint), table([words.word, words.change], rows));
   } catch (error) {
     if (last === state.last) $("words").replaceChildren(problem(error));
   }
