@@ -217,7 +217,7 @@ def _tree(section: str, korean: bool) -> str:
     return f"```{{toctree}}\n:hidden:\n:caption: {title[1]}\n\n" + "\n".join(pages) + "\n```\n"
 
 
-LISTS = ("tutorials/notebooks.md", "research.md", "developers.md")
+LISTS = ("tutorials/notebooks.md", "research.md", "developers.md", "DECISIONS.md")
 REFERENCE = {
     "command-line": command_line,
     "configuration": configuration,

@@ -211,7 +211,10 @@ def cache_hint(folder: Path) -> str:
 
 def model_hint(name: str | Path) -> str:
     """Returns the end of an error message about an unknown model folder: how models are found by name."""
-    return hub_hint(name) if "/" in str(name) else " To list the models that have a name, run: bertie download --list"
+    if "/" in str(name):
+        return hub_hint(name)
+    listing = "run: bertie download --list" if speech.shell else "call bertie.list_models()."
+    return f" To list the models that have a name, {listing}"
 
 
 def arguments(*options: str, **others: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -240,7 +243,9 @@ def arguments(*options: str, **others: str) -> Callable[[Callable[P, T]], Callab
                     own = type(value).__module__ == "builtins"
                     shown = reprlib.repr(value) if own else f"a {type(value).__name__}"
                     kinds = " or ".join(dict.fromkeys(_words(hint)))
-                    raise UsageError(f"{name}(): {one} is {shown}; {kinds} was expected.")
+                    column = type(value) is int and _fits(str(value), hint)
+                    said = f" Pass {str(value)!r}." if column else ""
+                    raise UsageError(f"{name}(): {one} is {shown}; {kinds} was expected.{said}")
             return function(*args, **kwargs)
 
         return call

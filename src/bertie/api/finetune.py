@@ -154,7 +154,7 @@ def finetune(
         patience: Evaluations without an improvement after which the run ends, with the best weights.
         metric: Metric that selects weights and stops the run. Default: the main metric of the task.
         track: Experiment trackers: tensorboard, mlflow, wandb, trackio.
-        positive: Label of a classification whose F1 is the main metric.
+        positive: Label of a classification whose F1 is the main metric, and whose threshold `optimize` chooses.
         columns: Column names of files without a header line.
         encoding: Text encoding of files.
         format: Format of files. Default: by their suffix.

@@ -52,7 +52,7 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
         if folder.is_dir():
             found, hint = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing", ""
         else:
-            found, hint = "no such folder", f"{model_hint(folder)} In Python, use bertie.load(NAME).tokenizer."
+            found, hint = "no such folder", model_hint(folder)
         raise DataError(f"{folder} has neither tokenizer.json nor {wanted} (found: {found}).{hint}")
     path = folder / there[0]
     if path.name == VOCABULARY:
