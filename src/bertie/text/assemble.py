@@ -52,7 +52,8 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
         if folder.is_dir():
             found, hint = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing", ""
         else:
-            found, hint = "no such folder", model_hint(folder)
+            place = " The tokenizer of a model that has a name is bertie.load(NAME).tokenizer."
+            found, hint = "no such folder", f"{place}{model_hint(folder)}"
         raise DataError(f"{folder} has neither tokenizer.json nor {wanted} (found: {found}).{hint}")
     path = folder / there[0]
     if path.name == VOCABULARY:
