@@ -116,6 +116,16 @@ def test_a_korean_page_is_in_step_with_the_english_one(page: str):
             assert enough, f"{page}, heading {number}, {what}: {mine} instead of {other}"
 
 
+def test_korean_pages_keep_to_the_list_of_terms():
+    rows = re.findall(
+        r"^\|[^|]+\|[^|]+\| ([^|]+) \|$", read("docs/glossary.ko.md").partition("## 번역 용어")[2], re.MULTILINE
+    )
+    unwanted = [term for row in rows[1:] for term in row.split(", ") if term and not term.startswith("-")]
+    assert len(unwanted) >= 10
+    found = {(page, term) for page in KOREAN for term in unwanted if term in read(page).partition("## 번역 용어")[0]}
+    assert not found
+
+
 @pytest.mark.parametrize("page", KOREAN)
 def test_a_korean_page_links_to_korean_pages(page: str):
     for link in _LINK.findall(re.sub(r"`[^`]*`", "", _FENCE.sub("", read(page)))):
