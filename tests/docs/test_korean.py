@@ -20,9 +20,8 @@ PAGES = {
     if not MADE.match(str(path.relative_to(ROOT)))
 }
 KOREAN = sorted(page for page in PAGES if page.endswith(".ko.md"))
-# Pages with examples of their own, so their code differs: Korean reviews instead of English ones.
-OWN_CODE = {"README.ko.md", "docs/get-started/quick-start.ko.md", "docs/search.ko.md"}
-OWN_CODE |= {page for page in KOREAN if "/tutorials/" in page}
+# Their examples are Korean, so their code differs.
+OWN_CODE = set(KOREAN) - {"docs/bert-in-the-code.ko.md"}
 ALONE = {"docs/get-started/korean.ko.md"}  # has no English form
 
 _FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
