@@ -157,14 +157,17 @@ def recipes() -> str:
 
 
 def exit_codes() -> str:
-    """The exit codes, read from the exceptions."""
+    """The exit codes, and the codes of errors, read from the exceptions."""
     from bertie import errors
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.BertieError)]
-    rows = [("0", "The command is done.", "")]
-    rows += [(str(kind.exit_code), plain(inspect.getdoc(kind)), f"`{kind.__name__}`") for kind in kinds]
-    rows += [("130", "Interrupted with Ctrl-C.", "")]
-    return page("Exit codes", "What a command returns to the shell.", table(("code", "meaning", "exception"), rows))
+    rows = [("0", "", "The command is done.", "")]
+    rows += [
+        (str(kind.exit_code), f"`{kind.code}`", plain(inspect.getdoc(kind)), f"`{kind.__name__}`") for kind in kinds
+    ]
+    rows += [("130", "", "Interrupted with Ctrl-C.", "")]
+    about = "What a command returns to the shell, and the `code` of an error under `--json`, in Python and over HTTP."
+    return page("Exit codes", about, table(("exit code", "code", "meaning", "exception"), rows))
 
 
 # The home page -------------------------------------------------------------------------------------------------------

@@ -30,14 +30,17 @@ T = TypeVar("T")
 class BertieError(Exception):
     """The base class of all user errors. Exit code 1.
 
-    message: what is wrong. hint: the option of a command that helps, which a server leaves out; "" for none.
+    message: what is wrong. hint: the option of a command that helps, which a server leaves out; "" for none. code: the
+    kind of error, for programs, where it is not that of the class; it stays when the wording changes.
     """
 
     exit_code = 1
+    code = "failed"
 
-    def __init__(self, message: str = "", *, hint: str = "") -> None:
+    def __init__(self, message: str = "", *, hint: str = "", code: str = "") -> None:
         super().__init__(message)
         self.message, self.hint = message, hint
+        self.code = code or self.code
 
     def __str__(self) -> str:
         """Both, with options as the command line has them, or as arguments of Python."""
@@ -88,18 +91,75 @@ class UsageError(BertieError):
     """An argument is wrong: an unknown name, key or flag, or a value out of range. Exit code 2."""
 
     exit_code = 2
+    code = "usage"
+
+
+class UnknownName(UsageError):
+    """There is no option, setting, model, task or part of that name; the message has the names that there are."""
+
+    code = "unknown-name"
+
+
+class UnknownLabel(UsageError):
+    """There is no label of that name."""
+
+    code = "unknown-label"
+
+
+class WrongValue(UsageError):
+    """A value has another type, or is out of its range; the message has what was expected."""
+
+    code = "wrong-value"
+
+
+class MissingPackage(UsageError):
+    """A package is needed that is not installed; the message has the command that installs it."""
+
+    code = "missing-package"
 
 
 class DataError(BertieError):
     """Data or a file is wrong, damaged, missing or unreadable: a table, a model, a run, a corpus. Exit code 3."""
 
     exit_code = 3
+    code = "data"
+
+
+class MissingFile(DataError):
+    """A file or folder does not exist."""
+
+    code = "missing-file"
+
+
+class UnreadableFile(DataError):
+    """The system or a library refuses to read a file."""
+
+    code = "unreadable-file"
+
+    @classmethod
+    def of(cls, path: object, error: OSError) -> DataError:
+        """Returns the error for what the system says of a file."""
+        kind = MissingFile if isinstance(error, FileNotFoundError) else cls
+        return kind(f"{path} cannot be read: {error.strerror}.")
+
+
+class DamagedFile(DataError):
+    """A file has another content than its format or its hash."""
+
+    code = "damaged-file"
+
+
+class MissingColumn(DataError):
+    """A table lacks a column that is read; the message has the columns that there are."""
+
+    code = "missing-column"
 
 
 class Stopped(BertieError):
     """The run was stopped early (SIGTERM, SIGHUP, a full disk) and can be resumed. Exit code 75."""
 
     exit_code = 75
+    code = "stopped"
     by_hand = False  # by Ctrl-C, or by the stop button of a notebook
 
     @classmethod
@@ -167,7 +227,10 @@ def cache_hint(folder: Path) -> str:
 
 def model_hint(name: str | Path) -> str:
     """Returns the end of an error message about an unknown model folder: how models are found by name."""
-    return hub_hint(name) if "/" in str(name) else " To list the models that have a name, run: bertie download --list"
+    if "/" in str(name):
+        return hub_hint(name)
+    listing = "run: bertie download --list" if speech.shell else "call bertie.list_models()."
+    return f" To list the models that have a name, {listing}"
 
 
 def arguments(*options: str, **others: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -196,7 +259,9 @@ def arguments(*options: str, **others: str) -> Callable[[Callable[P, T]], Callab
                     own = type(value).__module__ == "builtins"
                     shown = reprlib.repr(value) if own else f"a {type(value).__name__}"
                     kinds = " or ".join(dict.fromkeys(_words(hint)))
-                    raise UsageError(f"{name}(): {one} is {shown}; {kinds} was expected.")
+                    column = type(value) is int and _fits(str(value), hint)
+                    said = f" Pass {str(value)!r}." if column else ""
+                    raise UsageError(f"{name}(): {one} is {shown}; {kinds} was expected.{said}")
             return function(*args, **kwargs)
 
         return call

@@ -218,9 +218,28 @@ def test_at_a_prompt_ctrl_c_returns_the_run_as_it_stands_and_it_is_resumed(
     assert resumed.scores.to_dict() == whole.scores.to_dict()
 
 
+def test_errors_of_python_say_what_to_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speech, "shell", False)
+    with pytest.raises(UsageError, match=r"text is 0; a text or .* was expected\. Pass '0'\."):
+        bertie.finetune("starter-en", pandas.DataFrame(ROWS), text=0)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"lr of vary is 0\.1; a list of values was expected"):
+        bertie.tune("starter-en", ROWS, vary={"lr": 0.1}, output=tmp_path / "out")  # type: ignore[dict-item]
+    for call in (bertie.load, lambda name: bertie.finetune(name, ROWS, **COLUMNS)):
+        with pytest.raises(DataError, match=r"To list the models that have a name, call bertie\.list_models\(\)\.$"):
+            call("starter-eng")
+    with pytest.raises(DataError, match=r"no finished run: it has no results\.json\. Pass the folder"):
+        bertie.Run.of(tmp_path)
+    (tmp_path / "run.yaml").touch()
+    with pytest.raises(DataError, match=r"The same call that began it continues it"):
+        bertie.Run.of(tmp_path)
+
+
 def test_values_show_themselves(trained: bertie.Run) -> None:
     assert re.fullmatch(r"Run\('.*', accuracy [\d.]+ \([\d.]+ to [\d.]+\), macro_f1 .*\)", repr(trained))
-    assert trained._repr_html_().count("<tr>") == 3, "a head and two metrics"
+    assert trained._repr_html_().count("<tr>") == 9, "a head and two rows, of metrics, of labels and of the confusion"
+    assert trained.scores.per_label.keys() == trained.scores.confusion.keys() == {"+", "-"}
+    with pytest.raises(UsageError, match="has checked no labels"):
+        _ = trained.label_check
     predictions = bertie.predict(trained.folder, [*ROWS, {"review": "", "stars": "<b>"}])
     assert repr(predictions[:2]).startswith("Predictions('")
     assert "&lt;b&gt;" in predictions[35:]._repr_html_()

@@ -2,7 +2,10 @@
 thresholds and calibration rest on these answers; the final model learned all rows; a stopped call goes on."""
 
 import json
+import os
 import random
+import signal
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,11 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from sklearn.metrics import accuracy_score
+from sklearn.metrics import accuracy_score, f1_score
 from sklearn.model_selection import TimeSeriesSplit
 
 import bertie as package
-from bertie.errors import BertieError, DataError, Stopped, UsageError
+from bertie.errors import BertieError, DataError, Stopped, UsageError, speech
 from bertie.io.tables import Example
 from bertie.runs.splits import Split, later
 from toys import CommandLine, toy_model
@@ -121,7 +124,38 @@ def test_each_row_is_predicted_once_and_the_final_model_learned_all(model: Path,
     np.testing.assert_allclose(calibrated, powers / powers.sum(1, keepdims=True), atol=1e-5)
     assert (out / "report.html").read_text().count("fold-") >= 4
     assert "over 4 folds" in "\n".join(map(str, run.lines()))
+    assert run.scores.summary.endswith("on 240 examples")
+    confusion = pd.DataFrame(run.scores.confusion).T  # a row for each true label
+    assert confusion.to_numpy().sum() == len(rows)
+    assert confusion.loc["y"].sum() == run.scores.per_label["y"]["examples"]
+    assert run.thresholds["y"]["threshold"] == threshold
+    assert "train: text column `text`, label column `label`" in run.notes
     assert "accuracy" in repr(run)
+
+
+def test_a_fold_has_the_threshold_of_the_others_and_wrong_labels_are_listed(model: Path) -> None:
+    rows = frame()
+    rows.loc[5, "text"] = None
+    run = package.finetune(model, rows, folds=3, optimize="f1", positive="y", **FAST)
+    assert [note for note in run.notes if "skipped" in note] == ["train: 1 of 240 rows skipped: no text (1: line 6)"]
+    assert not any("no dev file" in note for note in run.notes)
+    table = pd.read_csv(run.out_of_fold)
+    rest, one = table[table["fold"] != 1], table[table["fold"] == 1]
+    cuts = sorted({*table["scores.y"]})
+    f1 = {cut: f1_score(rest["label"] == "y", rest["scores.y"] >= cut) for cut in cuts}
+    best = [cut for cut in cuts if f1[cut] == max(f1.values())]
+    possible = [f1_score(one["label"] == "y", one["scores.y"] >= cut) for cut in best]
+    results: Any = run.results
+    assert any(results["folds"]["fold-1"]["f1"] == pytest.approx(value) for value in possible)
+    suspects = pd.read_csv(run.label_check)
+    answers = table.set_index("line").loc[suspects["line"]]
+    assert len(suspects) > 3
+    assert [*answers["label"]] == [*suspects["label"]]
+    assert [*answers["scores.y"].where(suspects["suggested"].to_numpy() == "y", answers["scores.x"])] == pytest.approx(
+        [*suspects["suggested_probability"]], abs=1e-4
+    )
+    assert [*rows["text"].iloc[suspects["line"] - 1]] == [*suspects["text"]]
+    assert "Labels to check" in run.report.read_text()
 
 
 def test_the_command_resumes_and_is_verified(
@@ -160,6 +194,24 @@ def test_the_command_resumes_and_is_verified(
     bertie.good("report", tmp_path / "run")
     code, _, err = bertie("finetune", model, "--train", tmp_path / "t.csv", "-o", tmp_path / "run", *options)
     assert (code, "several seeds or folds" in " ".join(err.split())) == (2, True)
+
+
+def test_folds_that_were_stopped_at_a_prompt_have_no_model_yet(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hand(package.Callback):
+        pressed = False
+
+        def on_step(self, run: object, step: int, metrics: object) -> None:
+            if not self.pressed:
+                self.pressed = True
+                os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(speech, "shell", False)
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    with pytest.warns(UserWarning, match=r"`run\.resume\(\)` continues the run\.$"):
+        run = package.finetune(model, frame(60), folds=2, callbacks=[Hand()], **FAST)
+    with pytest.raises(UsageError, match=r"stopped at fold-1 and has no model yet.*run\.resume\(\)"):
+        _ = run.model
+    assert run.resume().model.labels == ("x", "y")
 
 
 @pytest.mark.parametrize("task", ["multilabel", "regression"])

@@ -205,8 +205,12 @@ def test_rows_without_weight_teach_nothing(start: Path) -> None:
     assert TextClassifier(start, **QUICK).fit(TEXTS, wrong, sample_weight=weights).predict(TEXTS).tolist() == SIGNS
 
 
-def test_ctrl_c_ends_a_search(start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("prompt", [False, True])
+@pytest.mark.filterwarnings("ignore:SIGINT:UserWarning")
+def test_ctrl_c_ends_a_search(prompt: bool, start: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fits: list[int] = []
+    if prompt:
+        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
 
     def interrupted(callbacks: object, run: object, step: int, metrics: object) -> None:
         fits.append(step)
@@ -214,7 +218,7 @@ def test_ctrl_c_ends_a_search(start: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("bertie.train.callbacks.Callbacks.on_step", interrupted)
     search = GridSearchCV(TextClassifier(start, **QUICK), {"lr": [1e-3, 5e-3]}, cv=2)
-    with pytest.raises(KeyboardInterrupt, match="SIGINT after step 1"):
+    with pytest.raises(KeyboardInterrupt, match="The fit was stopped" if prompt else "SIGINT after step 1"):
         search.fit(TEXTS, SIGNS)
     assert fits == [1]
 
@@ -253,6 +257,7 @@ def test_errors_are_in_the_terms_of_the_data(fitted: TextClassifier, start: Path
         (lambda: new.fit("a text", [1]), InputError, "X is a str; texts were expected"),
         (lambda: new.fit([["a", "b", "c"]] * 2, [1, 2]), InputError, "X has 3 columns of texts; TextClassifier reads"),
         (lambda: new.fit([["a"], ["b", "c"]], [1, 2]), InputError, "different numbers of columns"),
+        (lambda: new.fit(pandas.DataFrame({"t": ["a", "b"], "n": [1, 2]}), [1, 2]), InputError, r"tabular=\['n'\]"),
         (lambda: new.fit(TEXTS, SIGNS, sample_weight=[0] * 36), InputError, "non-zero number"),
         (lambda: new.fit(TEXTS, SIGNS, sample_weight=[1] * 35), InputError, "sample_weight.shape"),
         (lambda: new.fit(TEXTS, None), ValueError, "requires y to be passed"),

@@ -11,7 +11,7 @@ from bertie.api.folders import Comparison
 from bertie.api.options import FinetuneOptions
 from bertie.api.run import Plan, Run, run_in
 from bertie.console import console
-from bertie.errors import UsageError, arguments
+from bertie.errors import UsageError, WrongValue, arguments
 from bertie.io import memory
 from bertie.io.memory import Rows
 from bertie.runs import finetune as runs
@@ -154,7 +154,7 @@ def finetune(
         patience: Evaluations without an improvement after which the run ends, with the best weights.
         metric: Metric that selects weights and stops the run. Default: the main metric of the task.
         track: Experiment trackers: tensorboard, mlflow, wandb, trackio.
-        positive: Label of a classification whose F1 is the main metric.
+        positive: Label of a classification whose F1 is the main metric, and whose threshold `optimize` chooses.
         columns: Column names of files without a header line.
         encoding: Text encoding of files.
         format: Format of files. Default: by their suffix.
@@ -290,7 +290,7 @@ def plan_finetune(
 def seeds_of(ready: FinetuneConfig, seeds: int | None, keep_best: bool) -> int:
     """Returns the number of seeds. Raises UsageError for the best of one."""
     if seeds is not None and seeds < 1:
-        raise UsageError(f"`seeds` is {seeds}; a number of 1 or more was expected.")
+        raise WrongValue(f"`seeds` is {seeds}; a number of 1 or more was expected.")
     number = runs.usual_seeds(ready) if seeds is None else seeds
     if seeds is None and number > 1:
         console.say(f"{ready.data} is small: training {number} seeds, one after another (--seeds 1 for a single run)")

@@ -16,13 +16,13 @@ from bertie.api.display import with_interval
 from bertie.api.model import Model, load
 from bertie.api.scores import Scores
 from bertie.console import console
-from bertie.errors import Stopped, UsageError
+from bertie.errors import DataError, Stopped, UsageError
 from bertie.evaluation.compare import SeedSummary
 from bertie.folders import new_folder
 from bertie.metrics.base import called, undefined
 from bertie.models.variant import read_public
 from bertie.runs.domains import table as perplexity_table
-from bertie.runs.folder import OUT_OF_FOLD, REPORT, RUN, read_results
+from bertie.runs.folder import CONFIG, OUT_OF_FOLD, REPORT, RESULTS, RUN, SUSPECTS, read_results, seed_runs
 from bertie.runs.forecast import RunForecast
 from bertie.runs.models import MODEL
 from bertie.tasks import TASKS
@@ -63,14 +63,22 @@ class Run:
     @classmethod
     def of(cls, folder: str | Path) -> "Run":
         """Returns the run in a folder. Raises DataError where it is not finished."""
-        return cls(Path(folder), read_results(Path(folder)))
+        path = Path(folder)
+        if not (path / RESULTS).exists():
+            begun = (path / CONFIG).is_file() or seed_runs(path)
+            todo = (
+                "The same call that began it continues it." if begun else "Pass the folder that a run was written to."
+            )
+            raise DataError(f"{path} is no finished run: it has no {RESULTS}. {todo}")
+        return cls(path, read_results(path))
 
     def __fspath__(self) -> str:
         return str(self.folder)
 
     @property
     def finished(self) -> bool:
-        """Whether the run is finished. One that was stopped has a `model` but no `scores`."""
+        """Whether the run is finished. One that was stopped has no `scores` yet, and a `model` unless it has seeds or
+        folds."""
         return bool(self.results)
 
     def resume(self) -> "Run":
@@ -89,14 +97,16 @@ class Run:
     def scores(self) -> Scores:
         """The scores on the dev examples; of pre-training, on held-out text, or else on the last steps of training.
 
-        Of several seeds or folds, the mean of each metric, with the 95% interval of the mean.
+        Of several seeds or folds, the mean of each metric, with the 95% interval of the mean. Of folds, the other
+        figures are those of all out-of-fold answers: of each label, the confusion ...
         """
         if self.seeds or self.folds:
             summed = self._facts["over_seeds" if self.seeds else "over_folds"]
             intervals = {name: [one["low"], one["high"]] for name, one in summed.items() if one["low"] is not None}
             means = {name: one["mean"] for name, one in summed.items()}
             of_label = {"positive": self._facts["positive"]} if "positive" in self._facts else {}
-            return Scores({**means, **of_label, "interval_95": intervals}, tuple(self._facts["metrics"]))
+            report = {**self._facts.get("out_of_fold", {}), **means, **of_label, "interval_95": intervals}
+            return Scores(report, tuple(self._facts["metrics"]))
         if "dev" in self._facts:
             return Scores(self._facts["dev"], tuple(self._facts["metrics"]))
         report = self._facts["valid"] or self._facts["train"]
@@ -106,9 +116,14 @@ class Run:
     def model(self) -> Model:
         """The trained model, loaded from the folder.
 
-        Raises UsageError for several seeds of which none was kept as the best.
+        Raises UsageError for several seeds of which none was kept as the best, and for stopped seeds or folds.
         """
         if not self.finished:
+            if several := seed_runs(self.folder):
+                at = several[-1].name
+                raise UsageError(
+                    f"The run was stopped at {at} and has no model yet. Continue it: `run = run.resume()`."
+                )
             return load(self.folder).lasting(self._temporary)
         if self.seeds and not (self.folder / MODEL).is_dir():
             raise UsageError(
@@ -132,11 +147,35 @@ class Run:
         """The table of a cross-validation, for `pandas.read_csv`: each row and the answer of a model that did not learn
         it.
 
+        `line` is the number of the row: of a DataFrame, `frame.iloc[table.line - 1]` are the rows with all columns.
         Raises UsageError for another run.
         """
         if not self.folds:
             raise UsageError("The run has no folds. Pass `folds=5` to bertie.finetune.")
         return self.folder / OUT_OF_FOLD
+
+    @property
+    def label_check(self) -> Path:
+        """The table of rows whose labels are probably wrong, for `pandas.read_csv`, the most suspicious first.
+
+        `line` is the number of the row, as in `out_of_fold`; `suggested` is the label that a model gives which did not
+        learn the row. Raises UsageError where no labels were checked.
+        """
+        if not (self.folder / SUSPECTS).is_file():
+            raise UsageError(
+                "The run has checked no labels. It checks those of a classification with one label a row, of 100 rows "
+                "or more, unless label_check is none; with several seeds, in the folder of each."
+            )
+        return self.folder / SUSPECTS
+
+    @property
+    def thresholds(self) -> Mapping[str, Mapping[str, object]]:
+        """By label, the `threshold` that `optimize` chose, the `precision` and `recall` there, and their `curve`.
+
+        Empty where none was chosen. `reached` is whether the goal was reached.
+        """
+        labels: Mapping[str, Mapping[str, object]] = self._facts.get("thresholds", {}).get("labels", {})
+        return labels
 
     @property
     def places(self) -> Path:
@@ -173,6 +212,11 @@ class Run:
         if "repeats" in results:
             same = "identical" if results["repeats"]["same_weights"] else "other ones"
             yield f"Weights compared with {results['repeats']['run']}: {same}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done with the data: columns that were recognized, rows that were skipped, rows held out ..."""
+        return tuple(self._facts.get("notes", ()))
 
     @property
     def warnings(self) -> list[str]:
@@ -214,8 +258,9 @@ class Run:
 
     def _repr_html_(self) -> str:
         if not self.finished:
-            return f"<p>{escape(repr(self))}</p>"
-        return f"{self.scores._repr_html_()}<p>{escape(self._facts.get('worth', ''))}</p>"
+            return f"<p>{escape(repr(self))} To continue: <code>run = run.resume()</code></p>"
+        below = filter(None, [self._facts.get("worth"), *self.warnings, *self.notes])
+        return self.scores._repr_html_() + "".join(f"<p>{escape(one)}</p>" for one in below)
 
 
 def commands_after(model: Path) -> list[str]:
@@ -307,9 +352,8 @@ def run_in(output: str | Path | None, work: Callable[[Path], Mapping[str, object
         return Run(folder, work(folder), temporary)
     except Stopped as stopped:
         if stopped.by_hand and hasattr(sys, "ps1"):
-            console.warn(
-                f"{stopped.message} `run.resume()` continues the run, and `run.model` is the model as it stands."
-            )
+            model = "" if seed_runs(folder) else ", and `run.model` is the model as it stands"
+            console.warn(f"{stopped.message} `run.resume()` continues the run{model}.")
             return Run(folder, {}, temporary, partial(again, output=folder, overwrite=False, resume="auto"))
         if temporary is None:
             raise

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 TABLE = 50  # rows of the table of labels
 RENAMED = 10  # labels that a message names
-LABEL_FIGURES = ("precision", "recall", "f1")
+DRAWN = 10  # labels of a confusion that a notebook shows
+FIGURES = ("precision", "recall", "f1", "examples")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +92,25 @@ class Scores(Mapping[str, float]):
         return f"Scores({', '.join(map(with_interval, self.to_dicts()))})"
 
     def _repr_html_(self) -> str:
-        return html_table(self.to_dicts(), "")
+        confused = [{"true \\ predicted": true, **row} for true, row in self.confusion.items()]
+        tables = (self.to_dicts(), _by_label(self.per_label), confused if len(confused) <= DRAWN else [])
+        return "".join(html_table(rows, "") for rows in tables if rows)
+
+    @property
+    def per_label(self) -> Mapping[str, Mapping[str, float]]:
+        """Precision, recall, F1 and the number of examples of each label: `pandas.DataFrame(scores.per_label).T`."""
+        labels: Mapping[str, Mapping[str, float]] = self._facts.get("per_label", {})
+        return labels
+
+    @property
+    def confusion(self) -> Mapping[str, Mapping[str, int]]:
+        """How often each label was predicted for a true one: `pandas.DataFrame(scores.confusion).T`.
+
+        Empty for tasks with other answers than one label a row, and for very many labels.
+        """
+        labels, matrix = self._facts.get("labels", ()), self._facts.get("confusion") or ()
+        rows = zip(labels, matrix, strict=True) if len(matrix) == len(labels) else ()
+        return {true: dict(zip(labels, counts, strict=True)) for true, counts in rows}
 
     @property
     def summary(self) -> str:
@@ -99,7 +118,7 @@ class Scores(Mapping[str, float]):
         return summary(self._facts, self.metrics)
 
     def lines(self) -> "Iterator[str | Table]":
-        """Yields what `bertie evaluate` prints below the summary: parts, baselines, a table by label, comparisons."""
+        """Yields what `bertie evaluate` prints below the summary, as texts and tables of `rich`."""
         report, unknown = self._facts, self._facts.get("undefined", {})
         for name, figures in report.get("parts", {}).items():
             of_parts = {key: called(f"{name}/{key}", report).removeprefix(f"{name}/") for key in figures}
@@ -160,21 +179,28 @@ class Scores(Mapping[str, float]):
         return warnings
 
 
-def _label_table(per_label: Mapping[str, Mapping[str, Any]]) -> "Iterator[str | Table]":
-    """Yields the table of the labels that occur, and how many more there are."""
+def _by_label(per_label: Mapping[str, Mapping[str, float]]) -> list[dict[str, object]]:
+    """Returns a row for each of the labels that occur; of many labels, for the most frequent."""
     occur = {label: row for label, row in per_label.items() if row["examples"]}
-    if not occur:
+    most = set(sorted(occur, key=lambda label: -occur[label]["examples"])[:TABLE])
+    return [{"label": label, **{name: occur[label][name] for name in FIGURES}} for label in occur if label in most]
+
+
+def _label_table(per_label: Mapping[str, Mapping[str, float]]) -> "Iterator[str | Table]":
+    """Yields the table of the labels that occur, and how many more there are."""
+    if not (rows := _by_label(per_label)):
         return
     from rich.table import Table
 
     table = Table("label", box=None)
-    for name in (*LABEL_FIGURES, "examples"):
+    for name in FIGURES:
         table.add_column(name, justify="right")
-    most = set(sorted(occur, key=lambda label: -occur[label]["examples"])[:TABLE])
-    for label, row in ((label, row) for label, row in occur.items() if label in most):
-        table.add_row(label, *(f"{row[name]:z.3f}" for name in LABEL_FIGURES), f"{row['examples']:,}")
+    for row in rows:
+        label, *figures, examples = row.values()
+        table.add_row(str(label), *(f"{value:z.3f}" for value in figures), f"{examples:,}")
     yield table
-    if len(occur) > TABLE:
-        yield f"labels with fewer examples: {len(occur) - TABLE:,} (--json has all)"
-    if len(occur) < len(per_label):
-        yield f"labels without an example: {len(per_label) - len(occur):,}"
+    occur = sum(1 for row in per_label.values() if row["examples"])
+    if occur > TABLE:
+        yield f"labels with fewer examples: {occur - TABLE:,} (--json has all)"
+    if occur < len(per_label):
+        yield f"labels without an example: {len(per_label) - occur:,}"

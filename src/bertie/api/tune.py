@@ -1,6 +1,6 @@
 """`bertie.tune`: a search over fine-tuning runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -9,7 +9,7 @@ from bertie.api.display import html_table
 from bertie.api.finetune import THEIRS, settings_ready
 from bertie.api.model import Model, load
 from bertie.api.options import FinetuneOptions
-from bertie.errors import UsageError, arguments
+from bertie.errors import UsageError, WrongValue, arguments
 from bertie.io.memory import Rows
 from bertie.metrics.base import called
 from bertie.runs import tune as runs
@@ -204,8 +204,11 @@ def _space(vary: Sequence[str] | Mapping[str, Sequence[object]]) -> Space:
     """Returns the search space of texts, or of choices by name."""
     if not isinstance(vary, Mapping):
         return parse_space(vary)
-    if wrong := next((name for name, values in vary.items() if isinstance(values, str) or not len(values)), None):
-        raise UsageError(f"{wrong} of vary is {vary[wrong]!r}; a list of values was expected.")
+    if wrong := next(
+        (name for name, one in vary.items() if isinstance(one, str) or not (isinstance(one, Collection) and len(one))),
+        None,
+    ):
+        raise WrongValue(f"{wrong} of vary is {vary[wrong]!r}; a list of values was expected.")
     space: dict[str, tuple[object, ...] | Range] = {
         FINETUNE.get(name, name): (*values,) for name, values in vary.items()
     }

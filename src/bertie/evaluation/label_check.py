@@ -52,7 +52,6 @@ def suspects(task: Task, train: Sequence[Example], predict: Predict | None = Non
     predict: the model that is trained on the other folds; by default tf-idf and logistic regression. Rows of a label
     with fewer than FOLDS rows are not checked.
     """
-    labels = {name: number for number, name in enumerate(task.labels)}
     parts, found = list(folds(train, task.group)), dict[int, Mapping[str, float]]()
     if predict is None:
         found = cross_fitted(task, train, parts)
@@ -60,6 +59,12 @@ def suspects(task: Task, train: Sequence[Example], predict: Predict | None = Non
         for learnt, asked in parts:
             answers = predict([train[i] for i in learnt], [train[i] for i in asked])
             found |= {i: answer.scores for i, answer in zip(asked, answers, strict=True)}
+    return suspects_of(task, train, found)
+
+
+def suspects_of(task: Task, train: Sequence[Example], found: Mapping[int, Mapping[str, float]]) -> list[Suspect]:
+    """Returns the rows whose labels out-of-fold probabilities contradict. found: those of rows by their numbers."""
+    labels = {name: number for number, name in enumerate(task.labels)}
     counts = np.bincount([labels[example.label] for example in train if example.label in labels], minlength=len(labels))
     rows = [i for i in sorted(found) if train[i].label in labels and counts[labels[train[i].label]] >= FOLDS]
     if not rows:

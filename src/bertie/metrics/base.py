@@ -110,15 +110,19 @@ def called(metric: str, report: Mapping[str, Any]) -> str:
 
 
 def summary(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
-    """Returns one line for the terminal: "accuracy 0.913 (0.893 to 0.931), macro_f1 ... on 872 examples"."""
+    """Returns one line for the terminal: "accuracy 0.913 (0.893 to 0.931), macro_f1 ... on 872 examples".
+
+    The means of several seeds have no number of examples, and those of one seed no interval.
+    """
     parts = []
     for name in metrics:
         if name in report.get("undefined", ()):
             parts.append(f"{called(name, report)} not defined")
             continue
-        low, high = report["interval_95"][name]
-        parts.append(f"{called(name, report)} {report[name]:z.3f} ({low:z.3f} to {high:z.3f})")
-    return f"{', '.join(parts)} on {counted(report['examples'], 'example')}"
+        bounds = report["interval_95"].get(name)
+        between = f" ({bounds[0]:z.3f} to {bounds[1]:z.3f})" if bounds else ""
+        parts.append(f"{called(name, report)} {report[name]:z.3f}{between}")
+    return ", ".join(parts) + (f" on {counted(report['examples'], 'example')}" if "examples" in report else "")
 
 
 def undefined(report: Mapping[str, Any]) -> list[str]:

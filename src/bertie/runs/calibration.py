@@ -51,16 +51,19 @@ def calibrate(task: Task, model: TorchModel, parts: Parts) -> Calibrated:
 
     parts: the examples that it is fitted on, with their logits.
     """
-    scaling = (
-        task.scaling_for((part.examples, part.sequences, logits) for part, logits in parts)
-        if task.calibrates
-        else Scaling()
-    )
+    scaling = scaling_of(task, parts)
     if not scaling:
         return Calibrated(task, scaling, False)
     beside = isinstance(task, ReadsColumns) and bool(task.tabular)  # which no weight of the head multiplies
     in_weights = not beside and _folded(model, task.output, scaling)
     return Calibrated(task if in_weights else task.with_scaling(scaling), scaling, in_weights)
+
+
+def scaling_of(task: Task, parts: Parts) -> Scaling:
+    """Returns the scaling that fits a task's logits; none for a task without calibration."""
+    if not task.calibrates:
+        return Scaling()
+    return task.scaling_for((part.examples, part.sequences, logits) for part, logits in parts)
 
 
 def _folded(model: TorchModel, head: str, scaling: Scaling) -> bool:

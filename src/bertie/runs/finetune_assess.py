@@ -9,7 +9,7 @@ from bertie import checksums
 from bertie.console import console
 from bertie.costs.meter import Usage
 from bertie.evaluation.baselines import baselines, compared_examples, measured, some
-from bertie.evaluation.label_check import as_csv, shortened, suspects
+from bertie.evaluation.label_check import Suspect, as_csv, shortened, suspects
 from bertie.files import write_bytes, write_json
 from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
@@ -250,11 +250,15 @@ def _label_check(assessed: Assessed) -> dict[str, object]:
         return {}
     console.say(f"checking the labels of {len(train):,} training rows (label_check={kind})", level=1)
     rows = suspects(examples.task, train, partial(_predict_fold, prepared) if kind == "folds" else None)
-    table = as_csv(rows, examples.texts).encode("utf-8-sig")  # with the mark that Excel needs
-    write_bytes(assessed.trained.run / SUSPECTS, table)
+    return list_suspects(assessed.trained.run, rows, len(train), examples.texts, MODELS[kind])
+
+
+def list_suspects(run: Path, rows: Sequence[Suspect], checked: int, texts: int, model: str) -> dict[str, object]:
+    """Writes RUN/label_check.csv, and returns the first rows for findings.json. model: what contradicts the labels."""
+    table = as_csv(rows, texts).encode("utf-8-sig")  # with the mark that Excel needs
+    write_bytes(run / SUSPECTS, table)
     shown = [shortened(suspect.as_json()) for suspect in rows[:SHOWN]]
-    counts = {"listed": len(rows), "checked": len(train), "model": MODELS[kind], "file": SUSPECTS, "rows": shown}
-    return {"label_check": counts}
+    return {"label_check": {"listed": len(rows), "checked": checked, "model": model, "file": SUSPECTS, "rows": shown}}
 
 
 def _predict_fold(prepared: Prepared, rows: list[Example], others: list[Example]) -> list[Prediction]:

@@ -19,8 +19,9 @@ from typing import Any
 from bertie import families
 from bertie.checksums import CHECKSUMS
 from bertie.console import console
-from bertie.errors import UsageError
+from bertie.errors import UsageError, WrongValue
 from bertie.evaluation.compare import SeedSummary
+from bertie.evaluation.label_check import suspects_of
 from bertie.files import write_bytes, write_json
 from bertie.folders import new_folder
 from bertie.infer.findings import Findings
@@ -37,7 +38,7 @@ from bertie.runs.calibration import Calibrated
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import LEARNED_NOTE, Examples, hold_out_more, kind_of, read_examples, split_of
 from bertie.runs.finetune import finetune
-from bertie.runs.finetune_assess import save_traffic
+from bertie.runs.finetune_assess import LEAST, list_suspects, save_traffic
 from bertie.runs.finetune_page import page
 from bertie.runs.finetune_prepare import Labeled, check_run, saved_task
 from bertie.runs.finetune_train import ADAPTER
@@ -52,6 +53,7 @@ from bertie.train.callbacks import Callback
 FINAL = "final"
 FITTED = ("optimize", "costs", "calibrate")  # settings that are fitted on the out-of-fold answers, not in each run
 ON = "out-of-fold"
+Parts = Sequence[tuple[Labeled, Logits]]
 NOT_COPIED = shutil.ignore_patterns(SCORE, CHECKSUMS, ADAPTER)  # the adapter has not what is fitted here
 
 
@@ -110,7 +112,7 @@ def finetune_folds(
 def plan_folds(config: FinetuneConfig, folds: int) -> Plan:
     """Returns the runs. Raises UsageError and DataError for settings and rows that cannot be cross-validated."""
     if folds < 2:
-        raise UsageError(f"folds is {folds}; 2 or more were expected.")
+        raise WrongValue(f"folds is {folds}; 2 or more were expected.")
     for name, why in (
         ("dev_file", "each row is predicted by a model that did not learn it. Evaluate on the file afterwards"),
         ("data", "a published set has its own split"),
@@ -151,12 +153,17 @@ def _all_folds(
     console.say(f"[bold]{FINAL}[/]: all rows", markup=True)
     final = one(run=run / FINAL, examples=plan.final)
     folder.begin()
-    parts = [part for fold in plan.folds for part in _logits(run / fold.name, fold)]
+    each = [[*_logits(run / fold.name, fold)] for fold in plan.folds]
+    parts = [part for some in each for part in some]
     model = load(run / FINAL / MODEL)
     predictor = Predictor(model)
     task = plan.task.with_tokenizer(predictor.tokenizer)
     if isinstance(task, ReadsColumns):
         task = task.reading_as(predictor.task)
+    if any(getattr(config, name) for name in FITTED):
+        for number, (fold, some) in enumerate(zip(plan.folds, each, strict=True)):
+            others = [part for at, those in enumerate(each) if at != number for part in those]
+            results[fold.name] = {**results[fold.name], "dev": _scored(task, others, some)}
     calibrated = calibration.calibrate(task, model, parts)
     task = task.with_scaling(calibrated.scaling) if calibrated.scaling else task
     task = task.tune_on_dev(_decoded(task, parts))
@@ -168,7 +175,7 @@ def _all_folds(
     answers = _answers(task, parts, scores, findings)
     summed["out_of_fold"] = scores.report()
     write_bytes(run / OUT_OF_FOLD, _table(plan, answers).encode("utf-8-sig"))  # with the mark that Excel needs
-    write_json(run / FINDINGS, findings.as_json())
+    write_json(run / FINDINGS, {**findings.as_json(), **_label_check(config, plan, task, answers, run)})
     return folder.finish(summed, partial(page, run))
 
 
@@ -178,15 +185,23 @@ def _logits(folder: Path, fold: Fold) -> Iterator[tuple[Labeled, Logits]]:
     yield from Labeled(fold.examples.dev, predictor.encode(fold.examples.dev)).logits(predictor)
 
 
-def _decoded(task: Task, parts: Sequence[tuple[Labeled, Logits]]) -> Iterator[tuple[Example, Prediction]]:
+def _scored(task: Task, others: Parts, parts: Parts) -> Mapping[str, object]:
+    """Returns the metrics of a fold, with the thresholds and the calibration that the answers to other folds give."""
+    task = task.with_scaling(scaling) if (scaling := calibration.scaling_of(task, others)) else task
+    task = task.tune_on_dev(_decoded(task, others))
+    scores = task.scores()
+    for part, logits in parts:
+        task.count(scores, part.examples, task.decode(logits, part.sequences, part.examples))
+    return scores.report()
+
+
+def _decoded(task: Task, parts: Parts) -> Iterator[tuple[Example, Prediction]]:
     """Yields all rows that were predicted, with the answers."""
     for part, logits in parts:
         yield from zip(part.examples, task.decode(logits, part.sequences, part.examples), strict=True)
 
 
-def _answers(
-    task: Task, parts: Sequence[tuple[Labeled, Logits]], scores: Scores, findings: Findings
-) -> list[Prediction]:
+def _answers(task: Task, parts: Parts, scores: Scores, findings: Findings) -> list[Prediction]:
     """Returns the answers to all rows that were predicted, fold by fold, and counts them."""
     answers: list[Prediction] = []
     for part, logits in parts:
@@ -197,7 +212,7 @@ def _answers(
     return answers
 
 
-def _traffic(predictor: Predictor, task: Task, folder: Path, parts: Sequence[tuple[Labeled, Logits]]) -> Traffic:
+def _traffic(predictor: Predictor, task: Task, folder: Path, parts: Parts) -> Traffic:
     """Returns the traffic of all rows: the answers are out of fold, the vectors those of the final model."""
     traffic, pipeline = replace(Traffic.of_model(folder), learned=True), predictor.replace(task_or_none=task).pipeline
     for part, logits in parts:
@@ -212,6 +227,17 @@ def _write_model(task: Task, run: Path, model: TorchModel) -> None:
     with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as unfinished:
         shutil.copytree(run / FINAL / MODEL, unfinished, dirs_exist_ok=True, ignore=NOT_COPIED)
         families.save(model, unfinished)
+
+
+def _label_check(
+    config: FinetuneConfig, plan: Plan, task: Task, answers: Sequence[Prediction], run: Path
+) -> dict[str, object]:
+    """Lists the rows whose labels the out-of-fold answers contradict, which cost no further training."""
+    if not task.one_label or config.label_check == "none" or len(answers) < LEAST:
+        return {}
+    numbers = [i for fold in plan.folds for i in fold.predicted]
+    rows = suspects_of(task, plan.rows, {i: one.scores for i, one in zip(numbers, answers, strict=True)})
+    return list_suspects(run, rows, len(answers), plan.final.texts, "fine-tuned on the other folds")
 
 
 def _summed(
@@ -246,6 +272,7 @@ def _summed(
         **({"thresholds": {"goal": config.optimize or "f1", "on": ON, "labels": choices}} if choices else {}),
         **scaling,
         "notes": [
+            *(note for note in plan.final.notes if note != LEARNED_NOTE),
             *(timed if config.time else []),
             *balance.threshold_notes(task),
             *calibration.scaling_notes(config, scaling),

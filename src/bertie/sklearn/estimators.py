@@ -5,6 +5,7 @@ N rows · L labels
 
 import threading
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -92,6 +93,7 @@ class FineTuned(TextEstimator):
         rows = super()._rows(X, **fit)
         if fit:
             self._learn_names(len(rows[0]))
+            self._check_pairs(rows)
         return rows
 
     def _learn_names(self, width: int) -> None:
@@ -110,6 +112,16 @@ class FineTuned(TextEstimator):
         )
         self._tabular_names = tuple(map(str, self.tabular))
         self._places = [*texts, *([*names].index(name) for name in self.tabular)]
+
+    def _check_pairs(self, rows: Sequence[Row]) -> None:
+        """Raises InputError for a column of numbers beside one of texts, which is not the second text of pairs."""
+        numeric = [all(isinstance(row[place], Real) for row in rows) for place in self._places[: len(self._text_names)]]
+        if any(numeric) and not all(numeric):
+            name = self._text_names[numeric.index(True)]
+            raise InputError(
+                f"Column {name!r} of X has numbers, not the second text of pairs. To read them beside the text, pass "
+                f"tabular=[{name!r}]; otherwise leave the column out."
+            )
 
     def _columns(self, rows: Sequence[Row]) -> dict[str, Sequence[object]]:
         """Returns the columns of rows by name: the texts first. Raises InputError for a row without a text."""
@@ -153,6 +165,8 @@ class FineTuned(TextEstimator):
                 )
             except Stopped as stopped:
                 raise KeyboardInterrupt(stopped.message) from None
+            if not run.finished:  # the stop button of a notebook
+                raise KeyboardInterrupt("The fit was stopped.")
             results: Mapping[str, Any] = run.results
             learned = results["train_examples"] + results.get("selecting", 0)
             if not self.settings and learned < len(rows):
@@ -178,7 +192,7 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
     from; with `patience`, `optimize` or `calibrate`, but for a tenth that selects. Predictions are computed in float32.
     A 2-D y of 0 and 1 has a column for each of several labels. `class_weight` is "balanced" or a dictionary of labels
     and weights, as of scikit-learn. `positive` is the label of the threshold that `optimize` chooses; the second.
-    `tabular` names columns of X, numbers or categories, that are read beside the text.
+    `tabular` names columns of X, numbers or categories, that are read beside the text; the other columns are texts.
 
     Attributes:
         classes_: The labels, sorted, of the type of y; for a 2-D y, the numbers of its columns.
