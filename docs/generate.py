@@ -199,7 +199,8 @@ def _list_tree(name: str) -> str:
 
 def project(name: str) -> str:
     """A page of the repository's own folder, with its links as seen from docs/project/."""
-    text = (DOCS.parent / name).read_text(encoding="utf-8").replace("](docs/", "](../")
+    text = (DOCS.parent / name).read_text(encoding="utf-8")
+    text = re.sub(r"\]\(docs/README(\.ko)?\.md\)", r"](../index\1.md)", text).replace("](docs/", "](../")
     return NOTE + re.sub(r"\[([^\]]+)\]\(LICENSE\)", r"\1", text)
 
 

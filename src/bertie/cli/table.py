@@ -42,7 +42,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         Row("data", "bertie.apps.describe.data:data", "List supported data sets, or check downloaded files."),
         Row("corpus", "bertie.cli.corpus:corpus", "Build a training corpus: clean, split and deduplicate text files."),
         Row("tokenizer", "bertie.cli.tokenizer:group", "Train and inspect tokenizers."),
-        Row("vary", "bertie.apps.vary.command:vary", "Write texts with changed copies, so that a student learns from more of a teacher's answers."),
+        Row("vary", "bertie.apps.vary.command:vary", "Augment a text file for distillation: each text plus noisy copies."),
         Row("cloze", "bertie.apps.cloze.command:cloze", "Make cloze questions about a corpus, to practice question answering without labels."),
         Row("counterfactual", "bertie.apps.audit.commands.debias:counterfactual", "Write texts together with their counterfactual forms, for continued pre-training."),
         Row("submission", "bertie.apps.submission.command:submission", "Create or validate a GLUE submission."),
@@ -77,7 +77,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
     "Understand a model": (
         Row("explain", "bertie.apps.explain.commands.explain:explain", "Show which words of a text a prediction rests on."),
         Row("attention", "bertie.apps.explain.commands.attention:attention", "Show what the heads of a model attend to in a text."),
-        Row("heads", "bertie.apps.explain.commands.heads:heads", "Show what the attention heads of a model do."),
+        Row("heads", "bertie.apps.explain.commands.heads:heads", "Measure attention heads over a file: statistics, syntax, importance."),
         Row("probe", "bertie.apps.probe.commands.probe:probe", "Measure what each layer knows: parts of speech, syntax, names, word order, sentence length."),
         Row("words", "bertie.apps.probe.commands.words:words", "Compare the vectors of a word in several texts, layer by layer."),
         Row("audit", "bertie.apps.audit.commands.audit:audit", "Audit a model for preferences between groups of people."),
