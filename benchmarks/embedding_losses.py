@@ -61,6 +61,7 @@ def main() -> None:
     parser.add_argument("--korsts", type=Path)
     parser.add_argument("--squad", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=2000, help="training rows")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
@@ -71,12 +72,13 @@ def main() -> None:
     if None in folders.values():
         raise UsageError("Pass --stsb FOLDER, --korsts FOLDER and --squad FILE.")
     torch.set_num_threads(options.threads)
-    known = {(one["set"], one["program"], one["seed"]) for one in read_lines(RESULTS)}
+    known = {(one["set"], one["program"], one["seed"], one["rows"]) for one in read_lines(RESULTS)}
     for seed, name, program in product(range(options.seeds), SETS, PROGRAMS):
-        if (name, program, seed) in known:
+        if (name, program, seed, options.rows) in known:
             continue
         train, dev = rows_of(name, folders[name])
         Random(seed).shuffle(train)
+        del train[options.rows :]
         with tempfile.TemporaryDirectory() as folder:
             own = SETS[name]
             tables = [
@@ -84,7 +86,7 @@ def main() -> None:
             ]
             seconds, model = PROGRAMS[program](own, tables[0], tables[1], seed, Path(folder))
             score = float(bertie.evaluate(model, tables[1])[own.metric])
-        line = {"set": name, "program": program, "seed": seed, own.metric: round(score, 4)}
+        line = {"set": name, "program": program, "seed": seed, "rows": options.rows, own.metric: round(score, 4)}
         line |= {"pairs_per_s": round(len(train) * own.epochs / seconds, 1), "threads": options.threads}
         add_line(RESULTS, line)
 

@@ -414,7 +414,7 @@ def welch(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float] | 
 
 
 def page(rows: Sequence[dict[str, Any]], *, command: str) -> str:
-    """docs/results.md: the table, with what it takes to make it again. Without runs of the Trainer, it is not named."""
+    """A page: the table, with what it takes to make it again. Without runs of the Trainer, it is not named."""
     machine, compared = harness.machine(), any(PEER in row for row in rows)
     lines = ["# Results", "", *(WITH_PEER if compared else ALONE), ""]
     marked = [f"{system} †" for system in PUBLISHED]

@@ -157,14 +157,17 @@ def recipes() -> str:
 
 
 def exit_codes() -> str:
-    """The exit codes, read from the exceptions."""
+    """The exit codes, and the codes of errors, read from the exceptions."""
     from bertie import errors
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.BertieError)]
-    rows = [("0", "The command is done.", "")]
-    rows += [(str(kind.exit_code), plain(inspect.getdoc(kind)), f"`{kind.__name__}`") for kind in kinds]
-    rows += [("130", "Interrupted with Ctrl-C.", "")]
-    return page("Exit codes", "What a command returns to the shell.", table(("code", "meaning", "exception"), rows))
+    rows = [("0", "", "The command is done.", "")]
+    rows += [
+        (str(kind.exit_code), f"`{kind.code}`", plain(inspect.getdoc(kind)), f"`{kind.__name__}`") for kind in kinds
+    ]
+    rows += [("130", "", "Interrupted with Ctrl-C.", "")]
+    about = "What a command returns to the shell, and the `code` of an error under `--json`, in Python and over HTTP."
+    return page("Exit codes", about, table(("exit code", "code", "meaning", "exception"), rows))
 
 
 # The home page -------------------------------------------------------------------------------------------------------
@@ -196,7 +199,8 @@ def _list_tree(name: str) -> str:
 
 def project(name: str) -> str:
     """A page of the repository's own folder, with its links as seen from docs/project/."""
-    text = (DOCS.parent / name).read_text(encoding="utf-8").replace("](docs/", "](../")
+    text = (DOCS.parent / name).read_text(encoding="utf-8")
+    text = re.sub(r"\]\(docs/README(\.ko)?\.md\)", r"](../index\1.md)", text).replace("](docs/", "](../")
     return NOTE + re.sub(r"\[([^\]]+)\]\(LICENSE\)", r"\1", text)
 
 
@@ -214,7 +218,7 @@ def _tree(section: str, korean: bool) -> str:
     return f"```{{toctree}}\n:hidden:\n:caption: {title[1]}\n\n" + "\n".join(pages) + "\n```\n"
 
 
-LISTS = ("tutorials/notebooks.md", "research.md", "developers.md")
+LISTS = ("tutorials/notebooks.md", "research.md", "developers.md", "DECISIONS.md")
 REFERENCE = {
     "command-line": command_line,
     "configuration": configuration,

@@ -1,4 +1,4 @@
-"""Fills the tables of measured results in pages, from benchmarks/results/{scores,speeds,times}.jsonl.
+"""Fills the tables of measured results in pages, from benchmarks/results/{scores,speeds,times}.jsonl, and of decisions.
 
 A table is between `<!-- table: NAME -->` and `<!-- end of table -->`; NAME is one of `TABLES`.
 
@@ -204,6 +204,20 @@ EXPECTED = {
     "conll2003": ("CoNLL-2003, names", "CoNLL-2003, 개체명"),
 }
 
+
+def decisions(korean: bool) -> str:
+    """The records of docs/decisions, the newest first."""
+    del korean
+    records = []
+    for page in sorted((ROOT / "docs" / "decisions").glob("*.md")):
+        for title, date in RECORD.findall(page.read_text(encoding="utf-8")):
+            anchor = re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
+            records.append((date, f"[{title}](decisions/{page.name}#{anchor})"))
+    return table(("date", "decision"), sorted(records, key=lambda record: record[0], reverse=True))
+
+
+RECORD = re.compile(r"^## (.+)\n\n\*(\d{4}-\d\d-\d\d)\.\*", re.MULTILINE)
+
 TABLES: dict[str, Callable[..., str]] = {
     "scores": scores,
     "korean-models": korean_models,
@@ -212,6 +226,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "times": times,
     "readme": readme,
     "expected": expected,
+    "decisions": decisions,
 }
 
 

@@ -30,14 +30,20 @@ T = TypeVar("T")
 class BertieError(Exception):
     """The base class of all user errors. Exit code 1.
 
-    message: what is wrong. hint: the option of a command that helps, which a server leaves out; "" for none.
+    message: what is wrong. hint: the option of a command that helps, which a server leaves out; "" for none. code: the
+    kind of error, for programs, where it is not that of the class; it stays when the wording changes.
     """
 
     exit_code = 1
+    code = "failed"
 
-    def __init__(self, message: str = "", *, hint: str = "") -> None:
+    def __init_subclass__(cls, code: str = "") -> None:
+        cls.code = code or cls.code
+
+    def __init__(self, message: str = "", *, hint: str = "", code: str = "") -> None:
         super().__init__(message)
         self.message, self.hint = message, hint
+        self.code = code or self.code
 
     def __str__(self) -> str:
         """Both, with options as the command line has them, or as arguments of Python."""
@@ -84,19 +90,57 @@ def in_python(message: str) -> str:
     return "".join(part if number % 2 else OPTION.sub(argument, part) for number, part in enumerate(parts))
 
 
-class UsageError(BertieError):
+class UsageError(BertieError, code="usage"):
     """An argument is wrong: an unknown name, key or flag, or a value out of range. Exit code 2."""
 
     exit_code = 2
 
 
-class DataError(BertieError):
+class UnknownName(UsageError, code="unknown-name"):
+    """There is no option, setting, model, task or part of that name; the message has the names that there are."""
+
+
+class UnknownLabel(UsageError, code="unknown-label"):
+    """There is no label of that name."""
+
+
+class WrongValue(UsageError, code="wrong-value"):
+    """A value has another type, or is out of its range; the message has what was expected."""
+
+
+class NoPackage(UsageError, code="missing-package"):
+    """A package is needed that is not installed; the message has the command that installs it."""
+
+
+class DataError(BertieError, code="data"):
     """Data or a file is wrong, damaged, missing or unreadable: a table, a model, a run, a corpus. Exit code 3."""
 
     exit_code = 3
 
 
-class Stopped(BertieError):
+class MissingFile(DataError, code="missing-file"):
+    """A file or folder does not exist."""
+
+
+class UnreadableFile(DataError, code="unreadable-file"):
+    """The system or a library refuses to read a file."""
+
+    @classmethod
+    def of(cls, path: object, error: OSError) -> DataError:
+        """Returns the error for what the system says of a file."""
+        kind = MissingFile if isinstance(error, FileNotFoundError) else cls
+        return kind(f"{path} cannot be read: {error.strerror}.")
+
+
+class BadFile(DataError, code="damaged-file"):
+    """A file has another content than its format or its hash."""
+
+
+class MissingColumn(DataError, code="missing-column"):
+    """A table lacks a column that is read; the message has the columns that there are."""
+
+
+class Stopped(BertieError, code="stopped"):
     """The run was stopped early (SIGTERM, SIGHUP, a full disk) and can be resumed. Exit code 75."""
 
     exit_code = 75

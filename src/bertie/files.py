@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import xxhash
 
-from bertie.errors import DataError, Stopped, UsageError
+from bertie.errors import BadFile, DataError, MissingFile, Stopped, UnreadableFile, UsageError
 
 SMALL = 64 << 20  # bytes of the largest file that is read as a whole, where its reader names no other bound
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON escapes it; two make a character
@@ -221,7 +221,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         if error.errno in LACK:
             raise
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+        raise UnreadableFile.of(path, error) from None
     with file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise DataError(f"{path} is a pipe or a device. Save its content as a regular file first.")
@@ -260,7 +260,7 @@ def read_json(path: Path, *, most: int = SMALL) -> Any:
     try:
         data = read_small(path, most=most)
     except FileNotFoundError:
-        raise DataError(f"{path} does not exist.") from None
+        raise MissingFile(f"{path} does not exist.") from None
     return parse_json(data, path)
 
 
@@ -272,7 +272,7 @@ def parse_json(data: bytes, path: Path) -> Any:
             json.dumps(value, ensure_ascii=False).encode()  # half of a pair is no character: nothing could write it
         return value
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not readable JSON ({error}). The file may be truncated.") from None
+        raise BadFile(f"{path} is not readable JSON ({error}). The file may be truncated.") from None
 
 
 def user_cache() -> Path:

@@ -13,7 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Generic, TypeVar, cast
 
-from bertie.errors import UsageError, nearest
+from bertie.errors import NoPackage, UnknownName, UsageError, nearest
 
 T = TypeVar("T")
 
@@ -72,7 +72,7 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         thing = self._own.get(name) or self._rows.get(name)
         if thing is None:
-            raise UsageError(f"Unknown {self.kind} {name!r}. {nearest(name, self._rows)}")
+            raise UnknownName(f"Unknown {self.kind} {name!r}. {nearest(name, self._rows)}")
         if isinstance(thing, Later):
             thing = self._own[name] = thing.found()
         return thing
@@ -118,4 +118,4 @@ def library(name: str, what: str, extra: str) -> ModuleType:
     try:
         return import_module(name)
     except ImportError:
-        raise UsageError(f'{what} need the package {name}. Run: pip install "bertie[{extra}]"') from None
+        raise NoPackage(f'{what} need the package {name}. Run: pip install "bertie[{extra}]"') from None

@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.files import read_small, write_bytes
 
 
@@ -159,13 +159,13 @@ def _refusing(kind: type[Config]) -> Iterator[None]:
         first = next((e for e in errors if e["type"] == "extra_forbidden"), deepest)
         where = [str(part) for part in first["loc"] if "[" not in str(part)]  # that is a kind of value, not a name
         if first["type"] == "extra_forbidden" and where[-1] in kind.options:
-            raise UsageError(f"Unknown key {'.'.join(where)!r}. {passed_as(kind.options[where[-1]])}") from None
+            raise UnknownName(f"Unknown key {'.'.join(where)!r}. {passed_as(kind.options[where[-1]])}") from None
         if first["type"] == "extra_forbidden":
             elsewhere = [name for name in _names(kind) if name.rpartition(".")[2] == where[-1]]
             elsewhere += [name for name in (kind.also_called.get(where[-1]),) if name]
             choices = nearest(where[-1], _section(kind, where[:-1]).model_fields)
             hint = f"Did you mean {' or '.join(map(repr, elsewhere))}?" if elsewhere else choices
-            raise UsageError(f"Unknown key {'.'.join(where)!r}. {hint}") from None
+            raise UnknownName(f"Unknown key {'.'.join(where)!r}. {hint}") from None
         if first["type"] == "missing":
             raise UsageError(f"{'.'.join(where)} is missing: {_help(kind, where)}") from None
         given = f"{'.'.join(where)}: {first['msg']} (the value is {first['input']!r})."
@@ -221,7 +221,7 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         tree = _parsed(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         recipes = (file.stem for folder in RECIPES for file in folder.glob("*.yaml"))
-        raise UsageError(f"{path} is neither a file nor a recipe. {nearest(path.stem, recipes)}") from None
+        raise UnknownName(f"{path} is neither a file nor a recipe. {nearest(path.stem, recipes)}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
     except DataError as error:

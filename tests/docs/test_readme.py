@@ -158,7 +158,7 @@ def test_the_installation_page_lists_every_extra():
         assert set(listed) == extras - internal, page
 
 
-LISTS = {"README.md": ("research.md", "developers.md", "tutorials/notebooks.md"), "README.ko.md": ()}
+LISTS = {"README.md": ("research.md", "developers.md", "DECISIONS.md", "tutorials/notebooks.md"), "README.ko.md": ()}
 
 
 @pytest.mark.parametrize(("listing", "ending"), [("README.md", r"(?<!\.ko)\.md"), ("README.ko.md", r"\.ko\.md")])

@@ -58,3 +58,9 @@ def test_a_row_of_results_says_where_it_comes_from(name: str):
         if row.get("program", "Bertie") == "Bertie" and name != "times":
             assert row["command"], row
             assert row["machine"] or row.get("area") == "size", row
+
+
+def test_every_decision_has_a_date():
+    for page in (ROOT / "docs" / "decisions").glob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        assert text.count("\n## ") == len(generate_results.RECORD.findall(text)), page.name

@@ -157,7 +157,7 @@ def test_a_window_is_a_square_with_zeros(tmp_path: Path) -> None:
     assert found.sum(-1) == pytest.approx(np.ones((3, 4, 17)), abs=1e-5)
     assert not found[:, :, ~near].any()
     assert (found[:, :, near] > 0).all()
-    model.global_tokens = lambda ids, layout: torch.from_numpy(at == 1)[None]  # type: ignore[method-assign]
+    model.global_tokens = lambda ids: torch.from_numpy(at == 1)[None]  # type: ignore[method-assign]
     found = attentions(model, ids, [0] * len(ids))
     seen = near | (at == 1) | (at[:, None] == 1)
     assert not found[:, :, ~seen].any()

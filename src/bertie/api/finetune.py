@@ -11,7 +11,7 @@ from bertie.api.folders import Comparison
 from bertie.api.options import FinetuneOptions
 from bertie.api.run import Plan, Run, run_in
 from bertie.console import console
-from bertie.errors import UsageError, arguments
+from bertie.errors import UsageError, WrongValue, arguments
 from bertie.io import memory
 from bertie.io.memory import Rows
 from bertie.runs import finetune as runs
@@ -292,7 +292,7 @@ def plan_finetune(
 def seeds_of(ready: FinetuneConfig, seeds: int | None, keep_best: bool) -> int:
     """Returns the number of seeds. Raises UsageError for the best of one."""
     if seeds is not None and seeds < 1:
-        raise UsageError(f"`seeds` is {seeds}; a number of 1 or more was expected.")
+        raise WrongValue(f"`seeds` is {seeds}; a number of 1 or more was expected.")
     number = runs.usual_seeds(ready) if seeds is None else seeds
     if seeds is None and number > 1:
         console.say(f"{ready.data} is small: training {number} seeds, one after another (--seeds 1 for a single run)")

@@ -12,7 +12,6 @@ from bertie.hub.remote import Downloaded, Remote
 from bertie.models.variant import read_public
 from bertie.runs.models import model_folder
 from bertie.runs.verify import verify_folder
-from bertie.tasks.dataset import Dataset
 from bertie.tasks.datasets import DATASETS, check
 
 
@@ -145,9 +144,9 @@ class PublishedSet:
     splits: dict[str, PublishedSplit]
 
     @property
-    def files(self) -> Dataset:
-        """Its files: their format, columns and labels."""
-        return DATASETS[self.name]
+    def labels(self) -> tuple[str, ...]:
+        """Its labels in the order of a model's outputs; empty where they are no labels."""
+        return tuple(DATASETS[self.name].labels)
 
     def check(self, data_dir: str | Path) -> Iterator["CheckedFile"]:
         """Yields a comparison of each downloaded file with the published number of examples.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, NoPackage, UnknownName, UsageError, nearest
 from bertie.families import VARIANTS
 from bertie.models.folder import load
 from bertie.models.model import TorchModel
@@ -85,7 +85,7 @@ def their_sentence_model(save: Callable[[Path], object], *, scores: bool) -> "Se
     try:
         import sentence_transformers as theirs
     except ImportError:
-        raise UsageError(
+        raise NoPackage(
             "sentence-transformers is not installed. Install it: pip install sentence-transformers"
         ) from None
     with TemporaryDirectory(prefix="bertie-model-") as folder:
@@ -103,7 +103,7 @@ def module_from(model: TheirModel, tokenizer: TheirTokenizer | None) -> TorchMod
     public = json.loads(model.config.to_json_string()) | {"architectures": [name]}
     kind = public.get("model_type")
     if kind not in VARIANTS:
-        raise UsageError(f"{name} has the model_type {kind!r}, which is not supported. {nearest(kind, VARIANTS)}")
+        raise UnknownName(f"{name} has the model_type {kind!r}, which is not supported. {nearest(kind, VARIANTS)}")
     module, _ = load(VARIANTS[kind], Path(name), public=public, tensors=model.state_dict())
     if tokenizer is not None:
         with TemporaryDirectory(prefix="bertie-tokenizer-") as folder:
@@ -122,7 +122,7 @@ def their_model(module: TorchModel) -> "PreTrainedModel":
     try:
         import transformers
     except ImportError:
-        raise UsageError("transformers is not installed. Install it: pip install transformers") from None
+        raise NoPackage("transformers is not installed. Install it: pip install transformers") from None
     public, variant = public_config(module, module.labels, None, module.tokenizer)
     name = public["architectures"][0]
     if not hasattr(transformers, name):

@@ -31,7 +31,7 @@ from bertie.api.options import (
 from bertie.api.predicting import RecordTarget, Source, pass_predictions, predictions, traffic_log, write_predictions
 from bertie.api.results import Explanation, Predictions, Ranked, Written
 from bertie.console import console
-from bertie.errors import UsageError, arguments
+from bertie.errors import UsageError, WrongValue, arguments
 from bertie.infer.candidates import choose_from, fill_in
 from bertie.infer.embed import Vector, embedder
 from bertie.infer.engine import Engine
@@ -811,7 +811,7 @@ def usable(model: object, *, device: str = "auto", precision: str = "fp32", engi
         return load(Path(model) if isinstance(model, PathLike) else model, device, precision, engine)
     if not isinstance(model, Model):
         if not (isinstance(model, Engine) or hasattr(model, "encoder")):
-            raise UsageError(f"model is {model!r:.60}; a name, a folder or what bertie.load returns was expected.")
+            raise WrongValue(f"model is {model!r:.60}; a name, a folder or what bertie.load returns was expected.")
         model = Model(model)  # type: ignore[arg-type]  # a module in torch, or an engine
     if Where(device, precision, engine) not in (Where(), model.where):
         raise UsageError(

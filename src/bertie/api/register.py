@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Literal
 
-from bertie.errors import UsageError, nearest
+from bertie.errors import UnknownName, nearest
 from bertie.registry import Registry
 
 Kind = Literal["task", "objective", "family", "tokenizer", "head", "reader", "source"]
@@ -42,7 +42,7 @@ def register(kind: Kind, name: str, thing: object) -> None:
         >>> bertie.register("task", "stars", Stars)
     """
     if kind not in TABLES:
-        raise UsageError(f"Unknown kind {kind!r}. {nearest(str(kind), TABLES)}")
+        raise UnknownName(f"Unknown kind {kind!r}. {nearest(str(kind), TABLES)}")
     module, table = TABLES[kind]
     registry: Registry[object] = getattr(import_module(module), table)
     registry.add(name, thing)

@@ -12,7 +12,7 @@ from bertie.api.corpus import tokenizer_of
 from bertie.api.once import STDIN, paths_of, seal_of
 from bertie.console import console, counted
 from bertie.data import corpus
-from bertie.errors import DataError, arguments
+from bertie.errors import DataError, MissingFile, arguments
 from bertie.folders import made_once
 from bertie.io.lines import BadRecord, open_file, text_lines
 from bertie.io.memory import table_of
@@ -177,7 +177,7 @@ def lines_of(texts: object, encoding: str = "utf-8") -> Iterator[str]:
             yield from corpus.texts(source)
             continue
         if str(source) != STDIN and not source.exists():
-            raise DataError(f"{source} does not exist. Pass a corpus folder, a text file, or - for standard input.")
+            raise MissingFile(f"{source} does not exist. Pass a corpus folder, a text file, or - for standard input.")
         check_lines(source)
         bad = 0
         with open_file(source) as file:

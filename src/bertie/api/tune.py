@@ -9,7 +9,7 @@ from bertie.api.display import html_table
 from bertie.api.finetune import THEIRS, settings_ready
 from bertie.api.model import Model, load
 from bertie.api.options import FinetuneOptions
-from bertie.errors import UsageError, arguments
+from bertie.errors import UsageError, WrongValue, arguments
 from bertie.io.memory import Rows
 from bertie.metrics.base import called
 from bertie.runs import tune as runs
@@ -208,7 +208,7 @@ def _space(vary: Sequence[str] | Mapping[str, Sequence[object]]) -> Space:
         (name for name, one in vary.items() if isinstance(one, str) or not (isinstance(one, Collection) and len(one))),
         None,
     ):
-        raise UsageError(f"{wrong} of vary is {vary[wrong]!r}; a list of values was expected.")
+        raise WrongValue(f"{wrong} of vary is {vary[wrong]!r}; a list of values was expected.")
     space: dict[str, tuple[object, ...] | Range] = {
         FINETUNE.get(name, name): (*values,) for name, values in vary.items()
     }

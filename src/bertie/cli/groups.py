@@ -1,15 +1,12 @@
 """Options that commands share, in groups: a command has a parameter of such a class (options.grouped)."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bertie.cli import tables
 
 if TYPE_CHECKING:
-    from bertie.api.options import FileOptions, LabelOptions, PatternOptions, SimilarityOptions, WhereOptions
+    from bertie.api.options import FileOptions, LabelOptions, PatternOptions, WhereOptions
     from bertie.io.table_format import TableFormat
 
     class _Reading(PatternOptions, WhereOptions, total=False):
@@ -17,18 +14,6 @@ if TYPE_CHECKING:
 
     class _Rows(FileOptions, LabelOptions, total=False):
         pass
-
-    class _Vectors(SimilarityOptions, WhereOptions, total=False):
-        pass
-
-
-def changed_options(group: Any, but: Sequence[str] = ()) -> dict[str, bool]:
-    """Returns option -> whether it was given another value than its default, for a group of options. but: not these."""
-    return {
-        f"--{one.name.strip('_').replace('_', '-')}": getattr(group, one.name) != one.default
-        for one in fields(group)
-        if one.name not in but
-    }
 
 
 @dataclass(frozen=True)
@@ -89,44 +74,6 @@ class PredictorOptions:
             "words": tables.pairs(self.words, "--words", "good=great,bad=terrible"),
             "threshold": self.threshold,
             "abstain": self.abstain,
-            "precision": self.precision,
-            "engine": self.engine,
-            "device": self.device,
-        }
-
-
-@dataclass(frozen=True)
-class EmbeddingOptions:
-    """How a model reads texts and makes one vector of each, and where it runs."""
-
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Name of a prompt in the model folder.")] = None
-    prefix: Annotated[str | None, typer.Option("--prefix", help="Text to put before every input: 'query: '.")] = None
-    pooling: Annotated[
-        str | None,
-        typer.Option(
-            "--pooling",
-            help="mean, cls, max, mean_sqrt_len, weighted_mean, last, or several by commas. Default: as trained.",
-        ),
-    ] = None
-    truncate_dim: Annotated[
-        int | None, typer.Option("--truncate-dim", min=1, help="Number of dimensions to keep, from the first.")
-    ] = None
-    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False
-    max_length: tables.MaxLength = None
-    precision: tables.Precision = "fp32"
-    engine: tables.Engine = "auto"
-    device: tables.Device = "auto"
-
-    def arguments(self) -> "_Vectors":
-        """Returns the options as arguments."""
-        ways = tables.names(self.pooling or "")
-        return {
-            "prompt": self.prompt,
-            "prefix": self.prefix,
-            "pooling": None if self.pooling is None else ways[0] if len(ways) == 1 else ways,
-            "truncate_dim": self.truncate_dim,
-            "normalize": self.normalize,
-            "max_length": self.max_length,
             "precision": self.precision,
             "engine": self.engine,
             "device": self.device,

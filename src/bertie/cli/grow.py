@@ -8,7 +8,7 @@ import typer
 import bertie
 from bertie.cli.app import Commands, Overwrite
 from bertie.console import console
-from bertie.errors import UsageError
+from bertie.errors import WrongValue
 
 if TYPE_CHECKING:
     from bertie.api.change import ChangedModel
@@ -71,7 +71,7 @@ def shrink(
     try:
         numbers = [int(layer) for layer in layers.split(",")] if layers else []
     except ValueError:
-        raise UsageError(
+        raise WrongValue(
             f"--layers is {layers!r}; it must be a comma-separated list of layer numbers, for example 0,2,4."
         ) from None
     _show(bertie.shrink(folder, out, layers=numbers, family=family, overwrite=overwrite))

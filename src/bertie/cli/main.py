@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from bertie.cli.table import app
@@ -44,7 +44,7 @@ def run(program: Callable[[], None]) -> None:
         sys.exit(Stopped.exit_code)
     except BertieError as error:
         stopped = isinstance(error, Stopped)
-        _tell("stopped:" if stopped else "error:", "yellow" if stopped else "red", str(error))
+        _tell("stopped:" if stopped else "error:", "yellow" if stopped else "red", str(error), error.code)
         sys.exit(error.exit_code)
     except OSError as error:  # a folder that may not be written, a path through a file
         if error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -124,7 +124,11 @@ def _terminable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _tell(kind: str, style: str, message: str) -> None:
+def _tell(kind: str, style: str, message: str, code: str = "") -> None:
+    """Prints an error, under --json to stdout too, with its code."""
     with unread():
         console.stderr().print(kind, style=style, end=" ")
         console.stderr().print(harmless(message))
+    if console.verbosity.json:
+        with suppress(OSError):
+            console.emit({"error": message, "code": code or (Stopped if kind == "stopped:" else BertieError).code})

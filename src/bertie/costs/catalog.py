@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from bertie.console import counted
 from bertie.costs import cost
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.nn import machine
 from bertie.settings import read_yaml
 
@@ -130,13 +130,13 @@ class Catalog:
         if key == HERE:
             return _here()
         if key not in self.devices:
-            raise UsageError(f"Unknown device {key!r}. {nearest(key, [*self.devices, HERE])}")
+            raise UnknownName(f"Unknown device {key!r}. {nearest(key, [*self.devices, HERE])}")
         return self.devices[key]
 
     def grid(self, key: str) -> Grid:
         """Returns a grid by its three-letter country code (ISO 3166). Raises UsageError for an unknown one."""
         if key.upper() not in self.grids:
-            raise UsageError(f"Unknown country {key!r}. {nearest(key.upper(), self.grids)}")
+            raise UnknownName(f"Unknown country {key!r}. {nearest(key.upper(), self.grids)}")
         return self.grids[key.upper()]
 
 

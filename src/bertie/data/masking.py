@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bertie.data.draws import Draws, unit_floats
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownName, WrongValue, nearest
 from bertie.registry import Registry
 
 if TYPE_CHECKING:
@@ -125,15 +125,15 @@ def masking_of(value: str | Mapping[str, Mapping[str, object] | None]) -> Maskin
     Raises UsageError for an unknown name or option, or a value out of range.
     """
     if not isinstance(value, str) and len(value) != 1:
-        raise UsageError(f"mlm.masking is {value!r}; it must be one name, or one name with options.")
+        raise WrongValue(f"mlm.masking is {value!r}; it must be one name, or one name with options.")
     name, options = (value, {}) if isinstance(value, str) else next((k, v or {}) for k, v in value.items())
     make = MASKINGS[name]
     for option in options:
         if option not in (known := list(signature(make).parameters)):
-            raise UsageError(f"Masking {name} has no option {option!r}. {nearest(option, known)}")
+            raise UnknownName(f"Masking {name} has no option {option!r}. {nearest(option, known)}")
     longest, p = options.get("longest", 1), options.get("p", 0.5)
     if type(longest) is not int or not 1 <= longest <= 100 or type(p) is not float or not 0 < p < 1:
-        raise UsageError(
+        raise WrongValue(
             f"mlm.masking is {value!r}; longest must be a whole number from 1 to 100, and p must be between 0 and 1."
         )
     return make(**options)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bertie.errors import UsageError, nearest
+from bertie.errors import UnknownName, UsageError, WrongValue, nearest
 
 FORMS = ("linear", "steps")
 Rates = float | Mapping[str, Mapping[int | str, float]]
@@ -43,12 +43,12 @@ def rate_of(value: Rates, name: str) -> Rate:
     elif len(value) == 1 and isinstance(next(iter(value.values())), Mapping):
         form, points = next(iter(value.items()))  # type: ignore[assignment]
     else:
-        raise UsageError(
+        raise WrongValue(
             f"{name} is {value!r}; it must be a number between 0 and 1, or one of "
             "{linear: {0: 0.3, 2560000: 0.15}}, steps."
         )
     if form not in FORMS:
-        raise UsageError(f"Unknown kind {form!r} of {name}. {nearest(str(form), FORMS)}")
+        raise UnknownName(f"Unknown kind {form!r} of {name}. {nearest(str(form), FORMS)}")
     try:
         rate = Rate(tuple((int(at), float(share)) for at, share in points.items()), form)
     except (TypeError, ValueError):
@@ -58,5 +58,5 @@ def rate_of(value: Rates, name: str) -> Rate:
         raise UsageError(f"{name} has the numbers of sequences {starts}; they must be increasing and 0 or more.")
     for _, share in rate.points:
         if not 0 < share < 1:
-            raise UsageError(f"{name} is {share}; it must be between 0 and 1.")
+            raise WrongValue(f"{name} is {share}; it must be between 0 and 1.")
     return rate

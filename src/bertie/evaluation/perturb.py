@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.evaluation.compare import PairedDifference
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
@@ -195,7 +195,7 @@ def _perturbation(name: str) -> Perturbation:
     """Returns a row of the table, with the rate of "typos=0.2"."""
     kind, equals, rate = name.partition("=")
     if kind not in PERTURBATIONS:
-        raise UsageError(f"--perturb {name}: unknown. {nearest(kind, PERTURBATIONS)}")
+        raise UnknownName(f"--perturb {name}: unknown. {nearest(kind, PERTURBATIONS)}")
     if not equals:
         return PERTURBATIONS[kind]
     try:

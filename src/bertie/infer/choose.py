@@ -14,7 +14,7 @@ import torch
 
 from bertie.console import console
 from bertie.data.sequences import Sequences
-from bertie.errors import UsageError
+from bertie.errors import UsageError, WrongValue
 from bertie.infer.engine import EngineName
 from bertie.infer.rates import Rates, measured, native_is_faster, tell_choice
 from bertie.infer.rates import quickest_precision as quickest_of
@@ -44,7 +44,7 @@ def engine_of(model: TorchModel, engine: EngineName | None = None) -> "Engine":
     for int8 weights in bfloat16 on a CPU, except in torch.
     """
     if not isinstance(getattr(model, "_orig_mod", model), TorchModel):  # which torch.compile wraps
-        raise UsageError(f"The model is {model!r:.60}; it must be what bertie.load returns.")
+        raise WrongValue(f"The model is {model!r:.60}; it must be what bertie.load returns.")
     precision: Precision = "int8" if model.int8 else "bf16" if model.compute_dtype == torch.bfloat16 else "fp32"
     if engine == "torch" or (engine is None and precision != "int8"):
         return TorchEngine(model)

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.errors import UsageError, nearest
+from bertie.errors import UnknownName, UsageError, nearest
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import Row
@@ -57,11 +57,11 @@ def embedder(
     if prompt is not None and prompt not in prompts:
         if not prompts:
             raise UsageError("The model has no prompts. Pass the text with --prefix (prefix=TEXT).")
-        raise UsageError(f"The model has no prompt {prompt!r}. {nearest(prompt, prompts)}")
+        raise UnknownName(f"The model has no prompt {prompt!r}. {nearest(prompt, prompts)}")
     alone = isinstance(pooling, str) or not isinstance(pooling, Sequence)
     for way in () if pooling is None else (pooling,) if alone else pooling:
         if way not in MODES:
-            raise UsageError(f"Unknown pooling {way!r}. {nearest(str(way), MODES)}")
+            raise UnknownName(f"Unknown pooling {way!r}. {nearest(str(way), MODES)}")
     if pooling is not None and own.dense:
         raise UsageError("The dense layers of this model need its own pooling. Omit pooling.")
     asked: dict[str, Any] = {

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
-from bertie.errors import UsageError, nearest
+from bertie.errors import UnknownName, WrongValue, nearest
 from bertie.models.facts import Facts
 
 __all__ = [
@@ -40,16 +40,16 @@ PRECISIONS = ("fp32", "bf16", "auto")
 def check_names(precision: str, engine: str = "auto") -> EngineName:
     """Returns the name of the engine. Raises UsageError for an unknown precision or engine."""
     if engine not in ENGINES:
-        raise UsageError(f"Unknown engine {engine!r}. {nearest(engine, ENGINES)}")
+        raise UnknownName(f"Unknown engine {engine!r}. {nearest(engine, ENGINES)}")
     if precision not in PRECISIONS:
-        raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, PRECISIONS)}")
+        raise UnknownName(f"Unknown precision {precision!r}. {nearest(precision, PRECISIONS)}")
     return engine
 
 
 def check_max_length(max_length: int | None, positions: int) -> None:
     """Raises UsageError for what is not a number of tokens that a model with these positions can read."""
     if max_length is not None and not (isinstance(max_length, Integral) and 3 < max_length <= positions):
-        raise UsageError(
+        raise WrongValue(
             f"max_length is {max_length!r:.60}; it must be 4 to {positions:,}, the number of positions of the model."
         )
 

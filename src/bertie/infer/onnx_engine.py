@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, MissingFile, UnreadableFile, UsageError
 from bertie.files import read_json
 from bertie.infer.engine import Array, Facts, check_names
 from bertie.models.facts import POOLED
@@ -55,7 +55,7 @@ class Signature:
             told = json.loads(text)
             return cls(Facts.of_json(told.pop("facts")), **told)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise DataError(f"{where}: the metadata of the model cannot be read ({error}).") from None
+            raise UnreadableFile(f"{where}: the metadata of the model cannot be read ({error}).") from None
 
 
 class OnnxEngine:
@@ -72,7 +72,7 @@ class OnnxEngine:
         except ImportError:
             raise UsageError(MISSING) from None
         if not path.is_file():
-            raise DataError(f"{path} does not exist. Write an ONNX graph: bertie export MODEL --to onnx -o FOLDER")
+            raise MissingFile(f"{path} does not exist. Write an ONNX graph: bertie export MODEL --to onnx -o FOLDER")
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # errors alone
         if threads is not None:

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from bertie.data.sequences import Int, Sequences
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownLabel, UnknownName, UsageError, nearest
 from bertie.infer.engine import Array, check_max_length
 from bertie.infer.fill import joined
 from bertie.infer.texts import Row, Text
@@ -130,7 +130,7 @@ class TextPipeline:
             task = head_task(task, head)
         policy = too_long or trained.too_long or (task.too_long if task else "truncate")
         if policy not in get_args(TooLong):
-            raise UsageError(f"Unknown value {policy!r} of too_long. {nearest(policy, get_args(TooLong))}")
+            raise UnknownName(f"Unknown value {policy!r} of too_long. {nearest(policy, get_args(TooLong))}")
         usual = facts.sentence.max_length or trained.max_length or tokenizer.max_length
         texts = trained.texts if facts.sentence.activation is None else 2  # what a cross-encoder scores
         return cls(
@@ -231,7 +231,7 @@ class TextPipeline:
         if format.columns.separator and not self.task.several_labels:
             raise UsageError("label_separator has no effect for this model, with one label a row. Omit it.")
         if unknown := next((name for name in format.labels.names.values() if name not in known), None):
-            raise UsageError(f"{unknown!r} of the label names is not a label of the model. {nearest(unknown, known)}")
+            raise UnknownLabel(f"{unknown!r} of the label names is not a label of the model. {nearest(unknown, known)}")
         trained = self.facts.training_facts
         return replace(
             format,

@@ -32,6 +32,7 @@ from bertie.io.tables import Example, SkipReport
 from bertie.metrics.base import Scores, called
 from bertie.tasks import Prediction, Task
 from bertie.tasks.capabilities import Embeds
+from bertie.tasks.datasets import DATASETS
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -268,6 +269,11 @@ class Predictor:
         report["too_long"] = {"policy": long.policy, "max_length": long.max_length, "texts": long.long}
         report["notes"] = [*skipped.notes, *long.notes]
         return report
+
+    def stream_published(self, data: str, split: str, data_dir: Path) -> Iterator[tuple[Row, Prediction | BadRecord]]:
+        """Returns the rows of a split of a published data set with their answers. Raises DataError without its file."""
+        path, format = DATASETS[data].table(split, data_dir)
+        return self.stream(self.task.rows(path, format))
 
     def run(self, ids: Sequences, outputs: Sequence[str]) -> dict[str, Array]:
         """Returns arrays of the model for any number of sequences. See `run_batches`."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bertie.console import console, counted
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, WrongValue
 from bertie.infer.engine import Array
 from bertie.io.lines import BadRecord
 from bertie.io.memory import is_missing
@@ -106,10 +106,10 @@ def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[R
 def check_text(text: object, name: str) -> None:
     """Raises UsageError for what is not a string. name: of the argument, for the message."""
     if not isinstance(text, str):
-        raise UsageError(f"{name} is {text!r:.60}; it must be a string.")
+        raise WrongValue(f"{name} is {text!r:.60}; it must be a string.")
 
 
 def check_top(top: int | None) -> None:
     """Raises UsageError for what is not a number of results."""
     if top is not None and (not isinstance(top, Integral) or top < 0):
-        raise UsageError(f"top is {top!r:.60}; it must be a whole number from 0.")
+        raise WrongValue(f"top is {top!r:.60}; it must be a whole number from 0.")

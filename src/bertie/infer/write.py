@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.written import WrittenWords
@@ -24,7 +24,7 @@ def writer(
     """
     known = [one.name for one in fields(GenerationConfig)]
     if unknown := next((name for name in options if name not in known), None):
-        raise UsageError(f"There is no option {unknown!r} of generation. {nearest(unknown, known)}")
+        raise UnknownName(f"There is no option {unknown!r} of generation. {nearest(unknown, known)}")
     found = Predictor(model, max_length=max_length)
     return found, replace(found.pipeline.writing, **options)  # type: ignore[arg-type]  # the names are known
 

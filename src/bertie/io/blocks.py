@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from bertie.errors import DataError
+from bertie.errors import UnreadableFile
 from bertie.io.lines import A_ZIP, LIMIT, NOT_TEXT, UTF16, ZIP, BadRecord, old_mac, reads_as_korean, reads_as_utf8
 from bertie.io.streams import FAILURES, MEMBERS, Unreadable, compression, members, open_bytes
 
@@ -85,7 +85,7 @@ def file_size(path: str) -> int:
         with open(path, "rb"):
             pass
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+        raise UnreadableFile.of(path, error) from None
     return size
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from bertie.errors import DataError
+from bertie.errors import DataError, UnreadableFile
 from bertie.files import files_in, some_of
 from bertie.io.entities import Mark, marked
 from bertie.io.lines import BadRecord, read_text
@@ -32,7 +32,7 @@ def annotation_files(path: Path | str) -> list[Path]:
         return [path.with_suffix(MARKS)]
     files, unreadable = files_in(path)
     if unreadable:
-        raise DataError(
+        raise UnreadableFile(
             f"Some of the folder {path} cannot be read: {some_of(unreadable)}. Make it readable, or move it."
         )
     return [file for file in files if file.suffix == MARKS]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from shlex import quote
 
 from bertie.console import console
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, MissingColumn, UsageError, nearest
 from bertie.io.annotations import PROGRAM
 from bertie.io.fields import Fields, columns_in, is_template
 from bertie.io.header import LABELS, NAMELESS, PAIRS, SINGLES
@@ -44,7 +44,7 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: LookA
     Raises DataError with the available names for a column that does not exist, and where several are equally likely.
     """
     if columns.tabular and {*names} <= TEXTS_ALONE:
-        raise DataError(
+        raise MissingColumn(
             f"{where} has texts alone, and the model also reads {column_words(columns.tabular)}.",
             hint="Pass a file with a table, or JSON lines.",
         )
@@ -52,7 +52,7 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: LookA
     others = filter(None, (columns.label, columns.weight, columns.group, columns.time, *columns.tabular))
     for name in (*_columns_of_texts(columns.text, names), *others, *vectors):
         if name not in names:
-            raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
+            raise MissingColumn(f"{where} has no column {name!r}. {nearest(name, names)}")
     if len(columns.text) > 2:
         raise UsageError(
             f"--text names {len(columns.text)} columns; it must name one, or two for a pair. For one text of several "
@@ -61,7 +61,7 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: LookA
     usual = (columns.usual_text,) if columns.usual_text else ()
     absent = next((name for name in _columns_of_texts(columns.usual_text, names) if name not in names), None)
     if absent is not None and not columns.text and any(map(is_template, columns.usual_text)):
-        raise DataError(
+        raise MissingColumn(
             f"{where}: the model was trained with {' and '.join(map(repr, columns.usual_text))}, and the table has no "
             f"column {absent!r}. {nearest(absent, names)}",
             hint="For texts of other columns, pass --text.",
@@ -227,7 +227,7 @@ def _label(values: Sequence[_Column], names: Sequence[str], text: Sequence[str],
 
 def _unknown(what: str, names: Sequence[str], where: str, labelled: bool) -> DataError:
     """Returns the error about a column that neither a name nor values tell."""
-    return DataError(
+    return MissingColumn(
         f"{where}: no {what} column was recognized among {', '.join(map(repr, names))}.",
         hint="Pass --text COLUMN (twice for a pair). If the first line is not a header, pass the column names, for "
         f"example --columns {'label,text' if labelled else 'text'}.",

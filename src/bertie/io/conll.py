@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.io.lines import BadRecord, open_file, where_of
 from bertie.io.streams import suffix_of
 from bertie.io.table_format import TableFormat
@@ -79,7 +79,7 @@ def conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
     """Yields the sentences of a treebank. columns.label: upos or xpos."""
     name = format.columns.label or "upos"
     if name not in UD_COLUMNS:
-        raise UsageError(f"A conllu file has no tag column {name!r}. {nearest(name, UD_COLUMNS)}")
+        raise UnknownName(f"A conllu file has no tag column {name!r}. {nearest(name, UD_COLUMNS)}")
     for block in line_blocks(file, where, format.file, comment="#"):
         if isinstance(block, BadRecord):
             yield block
@@ -137,7 +137,7 @@ def trees(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord
     """
     kind = format.file.kind or ("conllu" if suffix_of(path) == "conllu" else "klue-dp")
     if kind not in FORMATS:
-        raise UsageError(f"Unknown format of parsed sentences {kind!r}. {nearest(kind, FORMATS)}")
+        raise UnknownName(f"Unknown format of parsed sentences {kind!r}. {nearest(kind, FORMATS)}")
     columns, comment, read, head, relation = FORMATS[kind]
     with open_file(path) as file:
         for block in line_blocks(file, where_of(path), format.file, comment=comment):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
-from bertie.errors import DataError, UsageError
+from bertie.errors import BadFile, DataError, UnknownName, UnreadableFile
 from bertie.io import memory, streams
 from bertie.io.table_format import UTF8, FileFormat
 
@@ -70,7 +70,7 @@ def _plain(path: Path | str) -> io.BufferedReader:
     try:
         file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+        raise UnreadableFile.of(path, error) from None
     if stat.S_ISCHR(os.fstat(file.fileno()).st_mode) and not file.isatty() and Path(path) != Path(os.devnull):
         file.close()
         raise DataError(f"{path} is a device without an end; a file was expected.")
@@ -83,7 +83,7 @@ def _decompressed(path: Path | str) -> Iterator[IO[bytes]]:
         try:
             stream = stack.enter_context(streams.open_bytes(path))
         except OSError as error:
-            raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+            raise UnreadableFile.of(path, error) from None
         yield _in_utf8(io.BufferedReader(_Damaged(stream, path), 1 << 16), path)
 
 
@@ -125,7 +125,7 @@ class _Recoded(io.RawIOBase):
         try:
             piece = self._text.read(len(buffer) // 4).encode("utf-8", "surrogatepass")  # four bytes a character at most
         except UnicodeDecodeError:
-            raise DataError(f"{self._path} is damaged: it is UTF-16 and ends within a character.") from None
+            raise BadFile(f"{self._path} is damaged: it is UTF-16 and ends within a character.") from None
         buffer[: len(piece)] = piece
         return len(piece)
 
@@ -183,7 +183,7 @@ def check_encoding(encoding: str) -> None:
     except (LookupError, ValueError):  # no encoding of text, or none that reads this: a UnicodeError is a ValueError
         kept = False
     if not kept:
-        raise UsageError(
+        raise UnknownName(
             f"Unknown encoding {encoding!r}, or one that cannot be read line by line. Examples: utf-8, cp949, "
             f"latin-1. Convert other encodings first: iconv -f {encoding} -t utf-8"
         )
@@ -224,7 +224,7 @@ def text_lines(
             line = raw.decode(encoding)
         except UnicodeDecodeError:
             if encoding == "utf-8" and not seen_unicode and reads_as_korean(raw):
-                raise DataError(
+                raise BadFile(
                     f"{where}, line {number}: this is not UTF-8 but can be read as CP949 (Korean Windows). If "
                     f"it is CP949, {korean}"
                 ) from None

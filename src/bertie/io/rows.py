@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.files import exists
 from bertie.io.delimited import FASTTEXT, read_csv, read_fasttext, read_text_lines, read_tsv
 from bertie.io.fields import Fields
@@ -77,7 +77,7 @@ def rows_and_header(path: Path | str, format: TableFormat) -> Iterator[Row]:
     if not kind:
         raise DataError(f"{path} is a folder; a file with a row for each example was expected.")
     if kind not in FORMATS:
-        raise UsageError(f"Unknown table format {kind!r} of {path}. {nearest(kind, FORMATS)}")
+        raise UnknownName(f"Unknown table format {kind!r} of {path}. {nearest(kind, FORMATS)}")
     with open_file(path) as file:
         yield from FORMATS[kind](file, format, where_of(path))
 

@@ -20,12 +20,12 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self, TypeVar
 
-from bertie.errors import DataError, Stopped, UsageError, nearest
+from bertie.errors import DataError, Stopped, UnknownName, UsageError, nearest
 from bertie.files import atomic_write, files_in, some_of
 from bertie.io import documents, isolated, pages, rows
 from bertie.io.blocks import LINE, READ, UNIT, Item, ReadOptions, Source, block_spans, file_size
 from bertie.io.fields import Fields, source_of
-from bertie.io.lines import BadRecord, check_encoding, nonempty_lines
+from bertie.io.lines import BadRecord, check_encoding, nonempty_lines, text_lines, where_of
 from bertie.io.questions import questions
 from bertie.io.streams import COMPRESSIONS, FAILURES, cause, endings_of, format_by_name, open_bytes, suffix_of
 from bertie.io.table_format import RECOGNISED, Columns, TableFormat
@@ -107,7 +107,7 @@ def plan_units(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit],
     Raises DataError for missing or empty inputs, UsageError for an unknown format or encoding.
     """
     if reading.format and reading.format not in (known := (*SOURCES, *rows.FORMATS)):
-        raise UsageError(f"Unknown format {reading.format!r}. {nearest(reading.format, known)}")
+        raise UnknownName(f"Unknown format {reading.format!r}. {nearest(reading.format, known)}")
     check_encoding(reading.encoding)
     units: list[Unit] = []
     size = 0  # of the last unit
@@ -305,6 +305,10 @@ class SourceFile:
     def isolated(self, read: Callable[..., Iterator[T]], *arguments: object) -> Iterator[T]:
         """Yields what `read` yields, in a process of its own, which may die of a damaged file."""
         return isolated.results(read, *arguments, size=self.size)
+
+    def numbered_lines(self) -> Iterator[tuple[int, str | BadRecord]]:
+        """Yields the lines of standard input ("-") as they come, with numbers; others than text are `BadRecord`."""
+        return text_lines(sys.stdin.buffer, where_of("-"))
 
     def lines(self) -> list[str]:
         """Returns the lines of a text file, or of standard input, without empty ones."""

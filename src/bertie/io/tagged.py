@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import MissingColumn, UnknownName, UsageError, nearest
 from bertie.io.brat import brat
 from bertie.io.conll import FORMATS as TREES
 from bertie.io.conll import conll, conllu, klue, trees
@@ -76,7 +76,7 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | BadRe
     if not format.file.kind and not table and not places and kind not in FORMATS:
         kind = "conll"
     if kind not in FORMATS and not table and not places:
-        raise UsageError(f"Unknown format of tagged words {kind!r}. {nearest(kind, (*FORMATS, FOLDER_FORMAT))}")
+        raise UnknownName(f"Unknown format of tagged words {kind!r}. {nearest(kind, (*FORMATS, FOLDER_FORMAT))}")
     if not table and not places and (format.file.names or (format.columns.text and kind not in TABLES)):
         option = "--columns" if format.file.names else "--text"
         raise UsageError(f"{where_of(path)} has words with tags, without named text columns. Omit {option}.")
@@ -155,9 +155,9 @@ def word_table(path: Path | str, format: TableFormat) -> WordTable | None:
     if not word or (not format.columns.labelled and not (sentence and word.strip().lower() in WORD)):
         return None
     if missing := next((name for name in (word, tag) if name and name not in names), ""):
-        raise DataError(f"{path} has no column {missing!r}. {nearest(missing, names)}")
+        raise MissingColumn(f"{path} has no column {missing!r}. {nearest(missing, names)}")
     if format.columns.labelled and not tag:
-        raise DataError(f"{path} has no column of tags among {', '.join(map(repr, names))}. Pass --label COLUMN.")
+        raise MissingColumn(f"{path} has no column of tags among {', '.join(map(repr, names))}. Pass --label COLUMN.")
     return WordTable(kind, word, tag, sentence)
 
 
@@ -171,7 +171,7 @@ def word_rows(table: WordTable, file: IO[bytes], format: TableFormat, where: str
         name = None if empty or isinstance(row, BadRecord) else row.get(table.sentence) or None
         if (found or bad) and (empty or (name is not None and name != current)):
             if not table.sentence and not ends and len(found) > LONGEST:
-                raise DataError(
+                raise MissingColumn(
                     f"{where} has no column that tells sentences apart. Add a column sentence_id, or an empty line "
                     "after each sentence."
                 )

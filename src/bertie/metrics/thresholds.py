@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bertie.errors import UsageError, nearest
+from bertie.errors import UnknownLabel, UsageError, WrongValue, nearest
 from bertie.metrics.base import Float, ratio
 
 COST = "cost"
@@ -129,9 +129,9 @@ def check_costs(costs: Costs, labels: Sequence[str]) -> None:
     for truth, row in costs.items():
         for label, cost in ((truth, 0.0), *row.items()):
             if label not in labels:
-                raise UsageError(f"costs has {label!r}, which is no label. {nearest(label, labels)}")
+                raise UnknownLabel(f"costs has {label!r}, which is no label. {nearest(label, labels)}")
             if not 0 <= cost < float("inf"):
-                raise UsageError(
+                raise WrongValue(
                     f"costs: that of {label!r} for {truth!r} is {cost:g}; a number of 0 or more was expected."
                 )
     if not any(cost_of(costs, truth, label) for truth in labels for label in labels):
@@ -141,4 +141,4 @@ def check_costs(costs: Costs, labels: Sequence[str]) -> None:
 def check_threshold(threshold: float) -> None:
     """Raises UsageError for a threshold that is no probability."""
     if not 0 <= threshold <= 1:
-        raise UsageError(f"threshold is {threshold:g}; it must be between 0 and 1.")
+        raise WrongValue(f"threshold is {threshold:g}; it must be between 0 and 1.")

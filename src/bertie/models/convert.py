@@ -22,7 +22,7 @@ from torch import Tensor
 
 from bertie.checksums import CHECKSUMS
 from bertie.console import console
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.files import LOCK, atomic_write, check_readable, files_in, is_leftover, read_json, some_of, write_json
 from bertie.folders import check_other, made_once
 from bertie.models.beside import check_generation
@@ -68,7 +68,7 @@ def convert(
     for quantized weights and when `out` is not empty.
     """
     if precision not in get_args(Precision):
-        raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, get_args(Precision))}")
+        raise UnknownName(f"Unknown precision {precision!r}. {nearest(precision, get_args(Precision))}")
     if shard_bytes is not None and shard_bytes < 1:
         raise UsageError(f"{shard_bytes:,} bytes per file are too few for weights.")
     check_other(out, source)

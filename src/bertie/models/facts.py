@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from bertie.errors import UsageError
+from bertie.errors import UnknownName, UsageError
 from bertie.models.generation import WRITTEN
 from bertie.models.head_config import Rows
 from bertie.models.kinds import MOST
@@ -149,7 +149,7 @@ class Facts:
         numbers = set()
         for name in names:
             if not name.removeprefix("-").isdecimal():
-                raise UsageError(f"Unknown layer {name!r}. Pass all, or numbers from 0 to {last}: --layers 0,{last}.")
+                raise UnknownName(f"Unknown layer {name!r}. Pass all, or numbers from 0 to {last}: --layers 0,{last}.")
             if not -last - 1 <= int(name) <= last:
                 raise UsageError(f"There is no layer {name}: the model has layers 0 (embeddings) to {last}.")
             numbers.add(int(name) % (last + 1))

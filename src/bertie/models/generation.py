@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
 
-from bertie.errors import UsageError
+from bertie.errors import UsageError, WrongValue
 
 WRITTEN = "written:"
 DECODER = "decoder"  # the head that an encoder-decoder has
@@ -41,22 +41,22 @@ class GenerationConfig:
         for name, kind in KINDS.items():
             if not isinstance(value := getattr(self, name), kind):
                 wanted = "a whole number" if kind in (int, int | None) else "a number"
-                raise UsageError(f"{name} is {value!r}; it must be {wanted}.")
+                raise WrongValue(f"{name} is {value!r}; it must be {wanted}.")
         if self.max_new_tokens < 1 or self.num_beams < 1:
             raise UsageError("max_new_tokens and num_beams must be 1 or more.")
         if self.do_sample and self.num_beams > 1:
             raise UsageError("do_sample needs num_beams=1: it draws one text per prompt.")
         if not LOWEST_TEMPERATURE <= self.temperature < inf:
-            raise UsageError(
+            raise WrongValue(
                 f"temperature is {self.temperature}; it must be at least {LOWEST_TEMPERATURE} and finite. For greedy "
                 "decoding, pass do_sample=False."
             )
         if not isfinite(self.length_penalty):
-            raise UsageError(f"length_penalty is {self.length_penalty}; it must be finite.")
+            raise WrongValue(f"length_penalty is {self.length_penalty}; it must be finite.")
         if self.top_k is not None and self.top_k < 1:
-            raise UsageError(f"top_k is {self.top_k}; it must be 1 or more.")
+            raise WrongValue(f"top_k is {self.top_k}; it must be 1 or more.")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UsageError(f"top_p is {self.top_p}; it must be above 0 and at most 1.")
+            raise WrongValue(f"top_p is {self.top_p}; it must be above 0 and at most 1.")
 
 
 def written_output(writing: GenerationConfig) -> str:

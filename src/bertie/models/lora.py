@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from bertie.errors import DataError, UsageError
+from bertie.errors import BadFile, DataError, MissingFile, UsageError
 from bertie.files import atomic_write, read_json, write_json
 from bertie.models.beside import ADAPTER
 from bertie.models.encoder import Encoder
@@ -212,11 +212,11 @@ class Adapter:
         ):
             raise DataError(f"{folder / ADAPTER} has {other}={config[other]!r}, which is not read. Merge it with peft.")
         if not (folder / TENSORS).is_file():
-            raise DataError(f"{folder} has no {TENSORS}. Other files of weights are pickles, which can run code.")
+            raise MissingFile(f"{folder} has no {TENSORS}. Other files of weights are pickles, which can run code.")
         try:
             tensors = {name.removeprefix(WRAPPED): one for name, one in load_file(folder / TENSORS).items()}
         except Exception as error:
-            raise DataError(f"{folder / TENSORS} is not a complete safetensors file ({error}).") from None
+            raise BadFile(f"{folder / TENSORS} is not a complete safetensors file ({error}).") from None
         pairs: dict[str, tuple[Tensor, Tensor]] = {}
         for name in [one for one in tensors if one.endswith((".lora_A.weight", ".lora_embedding_A"))]:
             embeds = name.endswith(".lora_embedding_A")

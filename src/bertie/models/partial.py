@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
-from bertie.errors import UsageError, nearest
+from bertie.errors import UnknownName, UsageError, nearest
 from bertie.models.model import TorchModel
 from bertie.models.streams import TwoStreamConfig
 from bertie.nn.init import initialize
@@ -44,7 +44,7 @@ def freeze_names(model: TorchModel, patterns: Sequence[str]) -> None:
     frozen = {public for pattern in patterns for public in every if fnmatchcase(public, pattern)}
     for pattern in patterns:
         if not any(fnmatchcase(public, pattern) for public in every):
-            raise UsageError(f"freeze_names: no weight is called {pattern!r}. {nearest(pattern, every)}")
+            raise UnknownName(f"freeze_names: no weight is called {pattern!r}. {nearest(pattern, every)}")
     for name, parameter in parameters.items():
         if parts := frozen & {*publics[name]}:
             if len(parts) < len(publics[name]):

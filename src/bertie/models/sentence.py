@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from bertie.errors import DataError
+from bertie.errors import DataError, MissingFile
 from bertie.files import check_readable, read_json
 from bertie.text.sentence import length_file
 
@@ -203,7 +203,7 @@ def _dense(folder: Path) -> Dense:
     if told.get("use_residual") or (inputs, outputs or inputs) != ("sentence_embedding",) * 2:
         raise DataError(f"{folder / 'config.json'}: this Dense module has other inputs than the vector of the text.")
     if not path.is_file():
-        raise DataError(
+        raise MissingFile(
             f"{folder} has no model.safetensors. A pytorch_model.bin is a pickle, which can run code, and is never "
             f"opened here. If you trust it, convert it once, which only reads numbers: bertie convert --unsafe "
             f"{folder.parent} -o NEW"

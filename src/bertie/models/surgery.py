@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, Head
 from bertie.models.kinds import Groups, Rotary
@@ -116,7 +116,7 @@ def with_positions(model: TorchModel, length: int, *, fill: Fill = "tile") -> To
     UsageError for a model without a maximum length, or a length that it already has.
     """
     if fill not in get_args(Fill):
-        raise UsageError(f"Unknown fill {fill!r}. {nearest(fill, get_args(Fill))}")
+        raise UnknownName(f"Unknown fill {fill!r}. {nearest(fill, get_args(Fill))}")
     state, config = dict(model.state_dict()), model.config
     rotary = isinstance(config.positions, Rotary)
     if POSITION not in state and not rotary:
@@ -148,7 +148,7 @@ def deeper(model: TorchModel, layers: int, *, how: Depth = "stack") -> TorchMode
     it.
     """
     if how not in get_args(Depth):
-        raise UsageError(f"Unknown way {how!r}. {nearest(how, get_args(Depth))}")
+        raise UnknownName(f"Unknown way {how!r}. {nearest(how, get_args(Depth))}")
     state, config = dict(model.state_dict()), model.config
     old = config.num_hidden_layers
     if layers <= old or not old:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie.console import console
-from bertie.errors import DataError, UsageError, model_hint
+from bertie.errors import DataError, MissingFile, UsageError, model_hint
 from bertie.files import read_json
 from bertie.folders import check_folder_kind
 from bertie.models.beside import check_adapter, check_own_adapters
@@ -117,7 +117,7 @@ def read_public(folder: Path) -> dict[str, Any]:
     code."""
     path = folder / CONFIG
     if not folder.is_dir():
-        raise DataError(
+        raise MissingFile(
             f"{folder} is not a folder. A model folder contains config.json and model.safetensors.{model_hint(folder)}"
         )
     check_adapter(folder)

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bertie.errors import DataError, cache_hint
+from bertie.errors import BadFile, DataError, MissingFile, UnreadableFile, cache_hint
 from bertie.files import atomic_write, check_readable, read_json
 from bertie.models.names import WeightTable
 from bertie.models.packed import PackedWeight, format_of, fused
@@ -67,7 +67,7 @@ class _Stored(NamedTuple):
         try:
             tensor: Tensor = self.file.get_tensor(self.name)
         except (SafetensorError, ValueError, OSError) as error:
-            raise DataError(f"{self.path}: {self.name} cannot be read ({error}).") from None
+            raise UnreadableFile(f"{self.path}: {self.name} cannot be read ({error}).") from None
         return tensor
 
     def read(self) -> Tensor:
@@ -170,7 +170,7 @@ class WeightsFolder:
                 first.raw().numpy(), {part: stored.raw().numpy() for part, stored in parts.items()}
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise DataError(
+            raise BadFile(
                 f"{first.path}: {first.name} is not a complete int{kind.BITS} weight ({error}). The file may be "
                 "damaged."
             ) from None
@@ -193,7 +193,7 @@ class WeightsFolder:
         try:
             return fused([self.as_packed(public) for public in publics])
         except ValueError as error:
-            raise DataError(f"{self.folder}: {publics[0]} is not a complete quantized weight: {error}.") from None
+            raise BadFile(f"{self.folder}: {publics[0]} is not a complete quantized weight: {error}.") from None
 
 
 def has_weights(folder: Path) -> bool:
@@ -231,7 +231,7 @@ def _weight_files(folder: Path) -> list[Path]:
         raise DataError(
             f"{folder} is an ONNX export and has no {WEIGHTS}. Pass the model folder that the export was made from."
         )
-    raise DataError(f"{folder} has no {WEIGHTS}. Check that it is a model folder.{cache_hint(folder)}")
+    raise MissingFile(f"{folder} has no {WEIGHTS}. Check that it is a model folder.{cache_hint(folder)}")
 
 
 def is_export(folder: Path) -> bool:
@@ -258,12 +258,12 @@ def _open(path: Path, stack: ExitStack) -> tuple[object, dict[str, tuple[int, ..
         file = stack.enter_context(safe_open(str(path), framework="pt"))
         return file, {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
-        raise DataError(f"{path} does not exist, although the index lists it.") from None
+        raise MissingFile(f"{path} does not exist, although the index lists it.") from None
     except (SafetensorError, OSError, ValueError) as error:
         with path.open("rb") as begun:
             if begun.read(len(LFS)) == LFS:
                 raise DataError(f"{path} is a pointer of Git LFS. Get the file itself: git lfs pull") from None
-        raise DataError(f"{path} is not a complete safetensors file ({error}). The file may be truncated.") from None
+        raise BadFile(f"{path} is not a complete safetensors file ({error}). The file may be truncated.") from None
 
 
 def load_weights(

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from bertie.errors import UsageError, nearest
+from bertie.errors import UnknownName, UsageError, nearest
 from bertie.objectives.base import LossReport, LossTerm, Objective, Sum
 from bertie.objectives.bilm import BiLanguageModel
 from bertie.objectives.distil import Distillation
@@ -74,7 +74,7 @@ def build(options: Mapping[str, Mapping[str, Any] | None]) -> Objective:
     kinds = {name: OBJECTIVES[name] for name in options}  # also of null: a misspelled name removes nothing
     chosen = [_one(kinds[name], name, values) for name, values in options.items() if values is not None]
     if not chosen:
-        raise UsageError(f"No objective is left to train on. {nearest('', OBJECTIVES)}")
+        raise UnknownName(f"No objective is left to train on. {nearest('', OBJECTIVES)}")
     return reduce(add, chosen)
 
 
@@ -84,7 +84,7 @@ def _one(kind: type[Objective], name: str, settings: Mapping[str, object]) -> Ob
     known = [field.name for field in fields(kind) if field.init]
     for option in settings:
         if option not in known:
-            raise UsageError(f"Unknown option {f'{name}.{option}'!r}. {nearest(option, known)}")
+            raise UnknownName(f"Unknown option {f'{name}.{option}'!r}. {nearest(option, known)}")
     values = {option: tuple(value) if isinstance(value, list) else value for option, value in settings.items()}
     hints = get_type_hints(kind)
     for option, value in values.items():

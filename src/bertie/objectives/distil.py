@@ -23,7 +23,7 @@ from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, WrongValue
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import EncoderOutput
@@ -66,7 +66,7 @@ class Distillation(Objective):
         if not self.temperature > 0 or not self.weight > 0 or not self.cosine >= 0:
             raise UsageError("distil.temperature and distil.weight must be above 0, distil.cosine 0 or more.")
         if self.positions not in ("all", "masked"):
-            raise UsageError(f"distil.positions is {self.positions!r}; it must be all or masked.")
+            raise WrongValue(f"distil.positions is {self.positions!r}; it must be all or masked.")
 
     @property
     def reads(self) -> dict[str, str]:

@@ -32,7 +32,7 @@ from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
 from bertie.data.sequences import STANDS, Int, Sequences, ranges
-from bertie.errors import UsageError
+from bertie.errors import UsageError, WrongValue
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import EncoderOutput
@@ -65,9 +65,9 @@ class HiddenStates(Objective):
 
     def __post_init__(self) -> None:
         if not self.weight > 0:
-            raise UsageError(f"hidden.weight is {self.weight}; it must be above 0.")
+            raise WrongValue(f"hidden.weight is {self.weight}; it must be above 0.")
         if not 0 < self.share <= 1:
-            raise UsageError(f"hidden.share is {self.share}; it must be above 0 and at most 1.")
+            raise WrongValue(f"hidden.share is {self.share}; it must be above 0 and at most 1.")
 
     @property
     def reads(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from bertie.data.pairing import OtherVectors
 from bertie.data.plans import Sentences
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, WrongValue
 from bertie.objectives.pair import TextPair
 
 
@@ -25,7 +25,7 @@ class ImageTextMatching(TextPair):
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
-            raise UsageError(f"itm.share is {self.share}; it must be above 0 and below 1.")
+            raise WrongValue(f"itm.share is {self.share}; it must be above 0 and below 1.")
 
     @property
     def pairing(self) -> OtherVectors:

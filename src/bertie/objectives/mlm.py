@@ -21,7 +21,7 @@ from bertie.data.draws import Draws
 from bertie.data.masking import Masking, Vocabulary, choose_tokens, masking_of, prediction_counts, replacements
 from bertie.data.rates import Rate, Rates, rate_of
 from bertie.data.sequences import LabelAxis, Sequences
-from bertie.errors import UsageError
+from bertie.errors import WrongValue
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, VocabularyHead
 from bertie.nn.layout import Padded, rows_at
@@ -64,16 +64,16 @@ class MaskedLM(Objective):
 
     def __post_init__(self) -> None:
         if len(self.replace) != 3 or min(self.replace) < 0 or not np.isclose(sum(self.replace), 1):
-            raise UsageError(
+            raise WrongValue(
                 f"mlm.replace is {self.replace}; it must be three fractions that sum to 1: mask, random, keep."
             )
         if not self.weight > 0:
-            raise UsageError(
+            raise WrongValue(
                 f"mlm.weight is {self.weight}; it must be above 0. To remove the objective, set objectives.mlm=null."
             )
         for name in ("max_predictions", "duplicates"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise UsageError(f"mlm.{name} is {getattr(self, name)}; it must be 1 or more, or null.")
+                raise WrongValue(f"mlm.{name} is {getattr(self, name)}; it must be 1 or more, or null.")
         self.check_options()
 
     def check_options(self) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from bertie.data.pairing import NextSentencePairs
 from bertie.data.plans import Pairing, Sentences
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownName, WrongValue, nearest
 from bertie.objectives.pair import TextPair
 
 
@@ -28,9 +28,9 @@ class NextSentence(TextPair):
 
     def __post_init__(self) -> None:
         if self.form not in ("corrected", "original"):
-            raise UsageError(f"Unknown nsp.form {self.form!r}. {nearest(str(self.form), ('corrected', 'original'))}")
+            raise UnknownName(f"Unknown nsp.form {self.form!r}. {nearest(str(self.form), ('corrected', 'original'))}")
         if self.duplicates < 1:
-            raise UsageError(f"nsp.duplicates is {self.duplicates}; it must be 1 or more.")
+            raise WrongValue(f"nsp.duplicates is {self.duplicates}; it must be 1 or more.")
 
     @property
     def pairing(self) -> Pairing:

@@ -25,7 +25,7 @@ from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary, choose_tokens, ngram, prediction_counts
 from bertie.data.sequences import Sequences
-from bertie.errors import UsageError
+from bertie.errors import UsageError, WrongValue
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, VocabularyHead
 from bertie.models.xlnet import XLNetConfig
@@ -56,9 +56,9 @@ class PermutationLM(Objective):
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
-            raise UsageError(f"plm.rate is {self.rate}; it must be between 0 and 1.")
+            raise WrongValue(f"plm.rate is {self.rate}; it must be between 0 and 1.")
         if not 1 <= self.longest <= 100:
-            raise UsageError(f"plm.longest is {self.longest}; it must be 1 to 100.")
+            raise WrongValue(f"plm.longest is {self.longest}; it must be 1 to 100.")
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """Returns the softmax over the vocabulary. Raises UsageError for a model without two-stream attention."""

@@ -29,7 +29,7 @@ from bertie.data.draws import Draws, unit_floats
 from bertie.data.masking import Vocabulary
 from bertie.data.rates import Rates
 from bertie.data.sequences import Sequences
-from bertie.errors import UsageError
+from bertie.errors import UsageError, WrongValue
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import Encoder, EncoderOutput
@@ -76,13 +76,13 @@ class ReplacedTokens(Objective):
 
     def __post_init__(self) -> None:
         if not 0 < self.size <= 1 or not 0 < self.layers <= 1:
-            raise UsageError(
+            raise WrongValue(
                 f"rtd.size is {self.size} and rtd.layers is {self.layers}; both must be above 0 and at most 1."
             )
         if not self.weight > 0:
-            raise UsageError(f"rtd.weight is {self.weight}; it must be above 0.")
+            raise WrongValue(f"rtd.weight is {self.weight}; it must be above 0.")
         if self.tied not in ("embeddings", "disentangled", "none"):
-            raise UsageError(f"rtd.tied is {self.tied!r}; it must be embeddings, disentangled or none.")
+            raise WrongValue(f"rtd.tied is {self.tied!r}; it must be embeddings, disentangled or none.")
         try:
             self.masked.check_options()
         except UsageError as error:
@@ -288,7 +288,7 @@ def _shared_parts(generator: Encoder, discriminator: Encoder) -> Iterator[tuple[
         if ours is None or theirs is None:  # a family without them
             continue
         if ours.weight.shape != theirs.weight.shape:
-            raise UsageError(
+            raise WrongValue(
                 f"The {part} embeddings of generator and discriminator are {tuple(ours.weight.shape)} and "
                 f"{tuple(theirs.weight.shape)}. To share them, vocab_size and embedding_size must be equal."
             )

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from bertie.data.pairing import SentenceOrderPairs
 from bertie.data.plans import Pairing
-from bertie.errors import UsageError
+from bertie.errors import WrongValue
 from bertie.objectives.pair import TextPair
 
 
@@ -27,7 +27,7 @@ class SentenceOrder(TextPair):
 
     def __post_init__(self) -> None:
         if self.duplicates < 1:
-            raise UsageError(f"sop.duplicates is {self.duplicates}; it must be 1 or more.")
+            raise WrongValue(f"sop.duplicates is {self.duplicates}; it must be 1 or more.")
 
     @property
     def pairing(self) -> Pairing:

@@ -24,7 +24,7 @@ from bertie.data.pairing import PACKINGS
 from bertie.data.plans import BLOCK, MAX_LENGTH, Int, Plan, Sentences, cached_plan, held_out, plan_instances
 from bertie.data.sequences import NOWHERE, STANDS, Sequences
 from bertie.data.shards import Shards
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, WrongValue
 from bertie.files import home_of
 from bertie.objectives.base import Objective
 from bertie.text.tokenizer import Tokenizer
@@ -158,7 +158,7 @@ class PretrainingSource(CorpusSource):
         packing: str | None = None,
     ) -> None:
         if not 8 <= max_length <= MAX_LENGTH:
-            raise UsageError(f"max_length is {max_length:,}; it must be 8 to {MAX_LENGTH:,}.")
+            raise WrongValue(f"max_length is {max_length:,}; it must be 8 to {MAX_LENGTH:,}.")
         super().__init__(tokenizer, objective, max_length, batch_size, micro_batch_size, seed, first)
         self.shards = shards
         if objective.pairing is not None and packing is not None:

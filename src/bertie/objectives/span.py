@@ -23,7 +23,7 @@ from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import NEVER, Bool, Int, Vocabulary
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, WrongValue
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, VocabularyHead
 from bertie.models.seq2seq import Seq2Seq
@@ -52,9 +52,9 @@ class SpanCorruption(Objective):
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
-            raise UsageError(f"span.rate is {self.rate}; it must be between 0 and 1.")
+            raise WrongValue(f"span.rate is {self.rate}; it must be between 0 and 1.")
         if not self.mean_length >= 1:
-            raise UsageError(f"span.mean_length is {self.mean_length}; it must be 1 or more.")
+            raise WrongValue(f"span.mean_length is {self.mean_length}; it must be 1 or more.")
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """Returns a decoder and its next-token head. Raises UsageError for a model without a decoder."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from bertie.console import console
 from bertie.data.decontaminate import evaluation_texts
 from bertie.data.prepare import CorpusConfig
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownName, nearest
 from bertie.io.lines import BadRecord
 
 
@@ -38,7 +38,7 @@ def _texts(name: str, folders: list[Path], encoding: str) -> Iterator[str]:
 
     if name not in DATASETS:
         if not Path(name).is_file():
-            raise UsageError(
+            raise UnknownName(
                 f"--decontaminate {name}: there is no file and no data set of this name. {nearest(name, DATASETS)}"
             )
         return evaluation_texts(Path(name), encoding)

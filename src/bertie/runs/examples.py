@@ -313,7 +313,7 @@ def _mixed(config: FinetuneConfig) -> Examples:
         try:
             parts[share.name] = read_examples(config.model_copy(update=own))
         except BertieError as error:
-            raise type(error)(f"mix, {share.name}: {error.message}", hint=error.hint) from None
+            raise type(error)(f"mix, {share.name}: {error.message}", hint=error.hint, code=error.code) from None
     if config.task == WRITTEN:
         task: Task = Text2TextTask.make((), config.task_options)
         texts = 1

@@ -19,7 +19,7 @@ from typing import Any
 from bertie import families
 from bertie.checksums import CHECKSUMS
 from bertie.console import console
-from bertie.errors import UsageError
+from bertie.errors import UsageError, WrongValue
 from bertie.evaluation.compare import SeedSummary
 from bertie.evaluation.label_check import suspects_of
 from bertie.files import write_bytes, write_json
@@ -112,7 +112,7 @@ def finetune_folds(
 def plan_folds(config: FinetuneConfig, folds: int) -> Plan:
     """Returns the runs. Raises UsageError and DataError for settings and rows that cannot be cross-validated."""
     if folds < 2:
-        raise UsageError(f"folds is {folds}; 2 or more were expected.")
+        raise WrongValue(f"folds is {folds}; 2 or more were expected.")
     for name, why in (
         ("dev_file", "each row is predicted by a model that did not learn it. Evaluate on the file afterwards"),
         ("data", "a published set has its own split"),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bertie import checksums
-from bertie.errors import DataError, UsageError, model_hint
+from bertie.errors import MissingFile, UsageError, model_hint
 from bertie.folders import check_other
 from bertie.hub import names
 from bertie.infer import onnx_engine
@@ -189,7 +189,7 @@ class ModelFolder:
     def check_exists(self) -> None:
         """Raises DataError for a path that does not exist, with how models are found by name."""
         if not names.place(self.name).exists():
-            raise DataError(f"{self.name} does not exist. Pass the folder of a model.{model_hint(self.name)}")
+            raise MissingFile(f"{self.name} does not exist. Pass the folder of a model.{model_hint(self.name)}")
 
     def check_output(self, out: Path) -> None:
         """Raises UsageError where what is made of the model would replace its folder."""

@@ -13,7 +13,7 @@ import torch
 from bertie.console import console
 from bertie.costs import meter
 from bertie.costs.job import Job, JobPhase
-from bertie.errors import Stopped, UsageError
+from bertie.errors import Stopped, UsageError, WrongValue
 from bertie.infer.findings import Findings
 from bertie.models.count import parameters
 from bertie.models.model import TorchModel
@@ -247,7 +247,7 @@ def with_minutes(
     another number of steps.
     """
     if not math.isfinite(minutes):
-        raise UsageError(f"--minutes is {minutes}; it must be a number of minutes, for example 8.")
+        raise WrongValue(f"--minutes is {minutes}; it must be a number of minutes, for example 8.")
     begun = run is not None and (run / "run.yaml").is_file()
     if world_size() > 1 and not begun:
         raise UsageError(

@@ -19,7 +19,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.io.tables import Example
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.scaling import Kind, Scaling
@@ -148,7 +148,7 @@ class Task(Reader, Learner, Answerer, View):
         known = [field.name for field in fields(cls) if field.name != "labels"]
         for name in settings:
             if name not in known:
-                raise UsageError(f"This task has no option {name!r}. {nearest(name, known)}")
+                raise UnknownName(f"This task has no option {name!r}. {nearest(name, known)}")
         try:  # via JSON, where tuples are lists
             task: Self = TypeAdapter(cls).validate_json(json.dumps({"labels": labels, **settings}, default=str))
         except ValidationError as error:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, nearest
+from bertie.errors import DataError, MissingColumn, nearest
 from bertie.io.columns import LookAhead, check_apart, no_rows
 from bertie.io.fields import Fields, as_text
 from bertie.io.header import LABELS
@@ -82,7 +82,7 @@ class ChoiceTask(Task):
         label = columns.label or next((name for name in LABELS if name in names), "")
         for name in (*context, *choices, *((label,) if columns.labelled else ())):
             if name not in names:
-                raise DataError(f"{where} has no column {name or 'label'!r}. {nearest(name, names)}")
+                raise MissingColumn(f"{where} has no column {name or 'label'!r}. {nearest(name, names)}")
         if columns.labelled:
             check_apart((*context, *choices), (), label, names, where)
         return Columns(context, label if columns.labelled else None, choices, further)

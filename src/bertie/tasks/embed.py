@@ -23,7 +23,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, WrongValue
 from bertie.io.columns import LookAhead, no_rows
 from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
@@ -228,11 +228,11 @@ class EmbedTask(Task):
 
     def __post_init__(self) -> None:
         if self.truncate_dim is not None and self.truncate_dim < 1:
-            raise UsageError(f"truncate_dim is {self.truncate_dim}; it must be a number from 1.")
+            raise WrongValue(f"truncate_dim is {self.truncate_dim}; it must be a number from 1.")
         for name in ("highest", "scale", "temperature", "margin"):
             value = getattr(self, name)
             if value is not None and not value > 0:
-                raise UsageError(f"{name} is {value:g}; it must be above 0.")
+                raise WrongValue(f"{name} is {value:g}; it must be above 0.")
         for name, losses in OF_LOSSES.items():
             if getattr(self, name) and self.loss_kind not in losses:
                 raise UsageError(

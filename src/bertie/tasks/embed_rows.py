@@ -16,7 +16,7 @@ from itertools import chain
 from numbers import Real
 from typing import Literal, TypeAlias
 
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, WrongValue
 from bertie.io.columns import LookAhead, find_columns
 from bertie.io.fields import Fields, Template, columns_in, is_template
 from bertie.io.header import LABELS
@@ -123,7 +123,7 @@ def row_of_tuple(values: Sequence[object]) -> Mapping[str, object]:
     judged = isinstance(values[-1], list | tuple | Real)
     texts = values[: len(values) - judged]
     if len(texts) < 2 or not all(isinstance(text, str | None) for text in texts):
-        raise UsageError(
+        raise WrongValue(
             f"A row is {str(tuple(values))[:80]}; two texts or more, and after them scores, were expected."
         )
     names = ("anchor", "positive", *(f"negative_{n}" for n in range(1, len(texts) - 1)))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from bertie.errors import UsageError, nearest
+from bertie.errors import UnknownLabel, UsageError, WrongValue, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,9 +104,9 @@ def class_weights_of(chosen: ClassWeights, labels: Iterable[str], train: Iterabl
     known = set(labels)
     for label, weight in chosen.items():
         if label not in known:
-            raise UsageError(f"class_weights has {label!r}, which is no label. {nearest(label, known)}")
+            raise UnknownLabel(f"class_weights has {label!r}, which is no label. {nearest(label, known)}")
         if not 0 <= weight < float("inf"):
-            raise UsageError(
+            raise WrongValue(
                 f"class_weights: the weight of {label!r} is {weight:g}; a number of 0 or more was expected."
             )
     if not any(chosen.get(label, 1.0) for label in counts):

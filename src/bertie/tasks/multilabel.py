@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.sequences import LabelAxis, Sequences
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, MissingColumn, UsageError, WrongValue, nearest
 from bertie.io.annotations import cell_labels, is_annotated
 from bertie.io.columns import LookAhead, check_apart, find_columns, no_rows
 from bertie.io.fields import Fields, as_text
@@ -142,7 +142,7 @@ class MultiLabelTask(TabularTask, CalibratedTask):
             return replace(find_columns(names, columns, where, look), separator=columns.separator or ",")
         for name in several:
             if name not in names:
-                raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
+                raise MissingColumn(f"{where} has no column {name!r}. {nearest(name, names)}")
         columns = find_columns(names, replace(columns, label=several[0]), where, look)
         for label in several if columns.labelled else ():
             check_apart(columns.text, columns.tabular, label, names, where)
@@ -188,7 +188,7 @@ class MultiLabelTask(TabularTask, CalibratedTask):
         Raises UsageError for a threshold out of range.
         """
         if (threshold := cls.make(("any",), options).threshold) is not None and not 0 <= threshold <= 1:
-            raise UsageError(f"task_options.threshold is {threshold:g}; it must be between 0 and 1.")
+            raise WrongValue(f"task_options.threshold is {threshold:g}; it must be between 0 and 1.")
         lists = (example.label for example in examples)
         found = {label for one in lists for label in (*one, *(one.all if isinstance(one, Renamed) else ()))}
         return cls.make(names if names and found <= set(names) else label_names(found), options)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.sequences import LabelAxis, Sequences
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownLabel, UsageError, WrongValue, nearest
 from bertie.io.numerals import MISSING
 from bertie.io.tables import Example
 from bertie.metrics.base import Scores
@@ -91,7 +91,7 @@ class SequenceTask(TabularTask, CalibratedTask):
                 "Check the label column: --label COLUMN."
             )
         if self.positive and self.positive not in self.labels:
-            raise UsageError(
+            raise UnknownLabel(
                 f"The positive label {self.positive!r} does not exist. {nearest(self.positive, self.labels)}"
             )
         if self.optimize:
@@ -99,7 +99,7 @@ class SequenceTask(TabularTask, CalibratedTask):
         if self.costs or self.optimize == COST:
             check_costs(self.costs, self.labels)
         if self.abstain is not None and not 0 <= self.abstain <= 1:
-            raise UsageError(f"abstain is {self.abstain:g}; it must be a probability, between 0 and 1.")
+            raise WrongValue(f"abstain is {self.abstain:g}; it must be a probability, between 0 and 1.")
         if self.threshold is not None:
             check_threshold(self.threshold)
         if self.optimize or self.threshold is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.metrics.several import SeveralScores
@@ -42,11 +42,6 @@ class Part(Task):
 
     first: int = 0
     reads: int = 1
-
-    @property
-    def unread(self) -> str:
-        """Why the head does not answer other inputs than those of `reads` texts."""
-        return unread_reason(self.reads)
 
     def texts_of_inputs(self, trained: int | None) -> int | None:
         """Returns the number of texts that the head reads."""
@@ -167,7 +162,7 @@ class SeveralTask(Task):
     def part(self, name: str) -> Task:
         """Returns the task of one head. Raises UsageError for an unknown name."""
         if name not in self.members:
-            raise UsageError(f"The model has no head {name!r}. {nearest(name, self.members)}")
+            raise UnknownName(f"The model has no head {name!r}. {nearest(name, self.members)}")
         head, first = self.members[name], self.first(name)
         if head.labels:
             return PartLabels(labels=head.labels, positive=head.positive, first=first, reads=head.texts)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, WrongValue
 from bertie.io.columns import LookAhead, find_columns, no_rows
 from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
@@ -54,9 +54,9 @@ class SoftTask(SequenceTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.soften > 0:
-            raise UsageError(f"task_options.soften is {self.soften}; it must be above 0.")
+            raise WrongValue(f"task_options.soften is {self.soften}; it must be above 0.")
         if not 0 <= self.truth <= 1:
-            raise UsageError(f"task_options.truth is {self.truth}; it must be between 0 and 1.")
+            raise WrongValue(f"task_options.truth is {self.truth}; it must be between 0 and 1.")
 
     @classmethod
     def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from bertie.data.sequences import Sequences, ranges, token_budget
-from bertie.errors import UsageError
+from bertie.errors import UsageError, WrongValue
 from bertie.io.columns import LookAhead, find_columns, no_rows
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example
@@ -76,9 +76,9 @@ class Text2TextTask(Task):
 
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing < 1:
-            raise UsageError(f"label_smoothing is {self.label_smoothing}; it must be at least 0 and below 1.")
+            raise WrongValue(f"label_smoothing is {self.label_smoothing}; it must be at least 0 and below 1.")
         if self.max_target_length < 2:
-            raise UsageError(f"max_target_length is {self.max_target_length}; it must be 2 or more.")
+            raise WrongValue(f"max_target_length is {self.max_target_length}; it must be 2 or more.")
         _ = self.writing
 
     @property

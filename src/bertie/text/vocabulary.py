@@ -16,7 +16,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 
 from bertie.console import console, counted
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.folders import Kind
 from bertie.text import likelihood
 from bertie.text.assemble import set_template
@@ -225,7 +225,7 @@ def _settings(family: Format, as_published: bool) -> dict[str, object]:
 def check_algorithm(name: str) -> None:
     """Raises UsageError for an unknown algorithm."""
     if name not in TRAINED_BY:
-        raise UsageError(f"Unknown algorithm {name!r}. {nearest(name, TRAINED_BY)}")
+        raise UnknownName(f"Unknown algorithm {name!r}. {nearest(name, TRAINED_BY)}")
 
 
 def _left_out(words: dict[str, int], alphabet: set[str], marks: str) -> list[str]:

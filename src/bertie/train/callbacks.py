@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from bertie.errors import UsageError, nearest
+from bertie.errors import UnknownName, UsageError, WrongValue, nearest
 
 if TYPE_CHECKING:
     from bertie.models.model import TorchModel
@@ -132,9 +132,9 @@ class EarlyStopping(Callback):
             UsageError: `patience` is below 1, or `min_improvement` is below 0.
         """
         if patience < 1:
-            raise UsageError(f"patience is {patience}; at least 1 evaluation was expected.")
+            raise WrongValue(f"patience is {patience}; at least 1 evaluation was expected.")
         if not min_improvement >= 0:
-            raise UsageError(f"min_improvement is {min_improvement}; 0 or more was expected.")
+            raise WrongValue(f"min_improvement is {min_improvement}; 0 or more was expected.")
         self.patience, self.metric, self.min_improvement = patience, metric, min_improvement
         self._best: float | None = None
         self._waited = 0
@@ -161,7 +161,7 @@ class EarlyStopping(Callback):
 def metric_of(scores: Mapping[str, float], metric: str) -> float:
     """Returns a metric of an evaluation. Raises UsageError for a name that it does not have."""
     if metric not in scores:
-        raise UsageError(f"An evaluation of this run has no metric {metric!r}. {nearest(metric, scores)}")
+        raise UnknownName(f"An evaluation of this run has no metric {metric!r}. {nearest(metric, scores)}")
     return scores[metric]
 
 

@@ -27,7 +27,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bertie.console import console
-from bertie.errors import DataError, Stopped
+from bertie.errors import BadFile, DataError, MissingFile, Stopped, UnreadableFile
 from bertie.files import check_readable, file_hash, read_json, sync_folder
 from bertie.train.sharding import whole_tensor
 
@@ -54,7 +54,7 @@ class Checkpoint:
         try:
             return dict(load_file(self.folder / name))
         except (SafetensorError, OSError) as error:
-            raise DataError(f"{self.folder / name} cannot be read: {error}.") from None
+            raise UnreadableFile(f"{self.folder / name} cannot be read: {error}.") from None
 
 
 def save_checkpoint(
@@ -129,7 +129,7 @@ def verify_checkpoint(folder: Path) -> Checkpoint:
     """Returns a checkpoint after comparing all files with the sizes and hashes in its manifest. Raises DataError
     otherwise."""
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a checkpoint: the folder does not exist.")
+        raise MissingFile(f"{folder} is not a checkpoint: the folder does not exist.")
     step = _step(folder)
     manifest = read_json(folder / MANIFEST)
     try:
@@ -143,16 +143,16 @@ def verify_checkpoint(folder: Path) -> Checkpoint:
             _verify_file(folder / name, manifest["files"][name])
         return Checkpoint(folder, int(manifest["step"]), read_json(folder / STATE))
     except (KeyError, TypeError, ValueError):
-        raise DataError(f"{folder / MANIFEST} is damaged.") from None
+        raise BadFile(f"{folder / MANIFEST} is damaged.") from None
 
 
 def _verify_file(path: Path, entry: Mapping[str, object]) -> None:
     if not path.is_file():
         raise DataError(f"{path} is missing.")
     if (size := path.stat().st_size) != entry["size"]:
-        raise DataError(f"{path} is damaged: it has {size:,} of {entry['size']:,} bytes.")
+        raise BadFile(f"{path} is damaged: it has {size:,} of {entry['size']:,} bytes.")
     if file_hash(path) != entry["xxh3_128"]:
-        raise DataError(f"{path} is damaged: its hash differs.")
+        raise BadFile(f"{path} is damaged: its hash differs.")
 
 
 def _step(folder: Path) -> int | None:

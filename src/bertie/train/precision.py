@@ -7,7 +7,7 @@ from functools import cache
 import torch
 
 from bertie.console import console
-from bertie.errors import UsageError
+from bertie.errors import UnknownName, UsageError
 from bertie.models.model import TorchModel
 from bertie.nn import machine
 from bertie.train import rendezvous
@@ -23,7 +23,7 @@ def choose_device(name: str = "auto") -> torch.device:
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError):
-        raise UsageError(f"Unknown device {name!r}. {_there_is()}") from None
+        raise UnknownName(f"Unknown device {name!r}. {_there_is()}") from None
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", rendezvous.local_rank())
     if (device.index or 0) >= _counts().get(device.type, 0):

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 from bertie.console import console
-from bertie.errors import Stopped, UsageError
+from bertie.errors import Stopped, UsageError, WrongValue
 from bertie.train import distributed
 from bertie.train.distributed import World
 
@@ -49,7 +49,7 @@ def ranks() -> tuple[int, int]:
     if "WORLD_SIZE" in os.environ and size > 1 and "RANK" not in os.environ:
         raise UsageError(f"WORLD_SIZE is set but RANK is not. {START}")
     if size < 1:
-        raise UsageError(f"WORLD_SIZE is {size}; it must be a number of processes, 1 or more. {START}")
+        raise WrongValue(f"WORLD_SIZE is {size}; it must be a number of processes, 1 or more. {START}")
     if not 0 <= rank < size:
         raise UsageError(f"RANK is {rank}, but with WORLD_SIZE={size} ranks are 0 to {size - 1}. {START}")
     return rank, size
@@ -65,7 +65,7 @@ def _number(name: str, default: int) -> int:
     try:
         return int(value)
     except ValueError:
-        raise UsageError(f"{name} is {value!r}; it must be a whole number. {START}") from None
+        raise WrongValue(f"{name} is {value!r}; it must be a whole number. {START}") from None
 
 
 @contextmanager

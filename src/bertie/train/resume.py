@@ -10,7 +10,7 @@ from typing import Any
 
 import xxhash
 
-from bertie.errors import UsageError, nearest
+from bertie.errors import UnknownName, UsageError, nearest
 from bertie.settings import flatten
 from bertie.train import checkpoint, log
 from bertie.train.checkpoint import Checkpoint
@@ -86,7 +86,7 @@ def check_identity(
     before = saved.state["identity"]
     for key in allow_change or ():
         if not any(_covers(key, known) for known in identity.keys() | before.keys()):
-            raise UsageError(f"--allow-change {key}: there is no such setting. {nearest(key, identity)}")
+            raise UnknownName(f"--allow-change {key}: there is no such setting. {nearest(key, identity)}")
     if changed := changes(before, identity, allow_change or ()):
         raise UsageError(
             f"{saved.folder} belongs to a run with other settings or data:{change_lines(changed)}\n"

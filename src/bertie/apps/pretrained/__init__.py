@@ -1,1 +1,1 @@
-"""What a pre-trained model says of texts: how probable they are, and whether one follows another."""
+"""What a pre-trained model says and writes: masked words, perplexity, the next sentence, text."""

@@ -136,8 +136,12 @@ def serve(
         line = process.stdout.readline()
         if not line:
             process.wait()
-            raise BertieError(_reason(messages.read_text(encoding="utf-8", errors="replace")))
+            log = messages.read_text(encoding="utf-8", errors="replace").strip()
+            raise BertieError(f"The server ended before it answered. {log.rpartition(chr(10))[2]}".strip())
         ready = json.loads(line)
+        if "error" in ready:
+            process.wait()
+            raise BertieError(ready["error"], code=ready["code"])
         return Server(process, ready["url"], tuple(ready["models"]), files)
     except BaseException:
         files.cleanup()
@@ -149,11 +153,3 @@ def _folder(model: AnyModel, temporary: Path) -> Path:
     if not isinstance(model, Model):
         return Path(model)
     return model.folder.resolve() if model.folder is not None else model.save(temporary)
-
-
-def _reason(log: str) -> str:
-    """Returns the error at the end of the log of a server that did not start."""
-    lines = [line for line in log.splitlines() if line.strip()]
-    start = next((number for number, line in reversed([*enumerate(lines)]) if line.startswith("error: ")), None)
-    text = " ".join(lines[-1:] if start is None else lines[start:])
-    return text.removeprefix("error: ") or "The server ended before it answered."

@@ -29,7 +29,10 @@ DEFECT = "The server failed to answer this request."
 
 @dataclass
 class Refusal(Exception):
-    """An error instead of an answer. kind: a key of STATUS; status: overrides the usual one; param: the field."""
+    """An error instead of an answer. kind: a key of STATUS; status: overrides the usual one; param: the field.
+
+    code: of an error of the library.
+    """
 
     kind: str
     message: str
@@ -37,6 +40,7 @@ class Refusal(Exception):
     headers: dict[str, str] = field(default_factory=dict)
     param: str | None = None
     reason: str = ""
+    code: str = ""
 
     def __post_init__(self) -> None:
         self.status = self.status or STATUS[self.kind]
@@ -49,8 +53,15 @@ class Refusal(Exception):
         if path.startswith("/v1/"):
             kind = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}.get(self.status)
             usual = "server_error" if self.status >= 500 else "invalid_request_error"
-            return {"error": {"message": self.message, "type": kind or usual, "param": self.param, "code": self.kind}}
-        return {"error": self.message, "error_type": self.kind}
+            return {
+                "error": {
+                    "message": self.message,
+                    "type": kind or usual,
+                    "param": self.param,
+                    "code": self.code or self.kind,
+                }
+            }
+        return {"error": self.message, "error_type": self.kind, **({"code": self.code} if self.code else {})}
 
 
 class Refused(Refusal):
@@ -64,7 +75,7 @@ class Refused(Refusal):
 
 def refusal_of(error: Refusal | BertieError) -> Refusal:
     """Returns an error for a client, who has no options of a command."""
-    return error if isinstance(error, Refusal) else Refusal("Validation", error.message)
+    return error if isinstance(error, Refusal) else Refusal("Validation", error.message, code=error.code)
 
 
 def read_body(adapter: TypeAdapter[Any], content: bytes) -> Any:

@@ -111,7 +111,8 @@ class Worker:
             raise BertieError(f"{self.settings.model}: the process that loads the model {why}.") from None
         if "error" in header:
             await self.stop()
-            raise {2: UsageError, 3: DataError}.get(header["exit_code"], BertieError)(header["error"])
+            kind = {2: UsageError, 3: DataError}.get(header["exit_code"], BertieError)
+            raise kind(header["error"], code=header["code"])
         if self.sha not in ("", header["sha"]):  # its tokenizer and labels are those of the old model
             await self.stop()
             raise BertieError(

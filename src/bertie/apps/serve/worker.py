@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from bertie import platform
 from bertie.apps.serve import wire
-from bertie.platform import Sequences, UsageError
+from bertie.platform import BertieError, Sequences, UsageError
 
 if TYPE_CHECKING:
     from bertie.platform import Engine
@@ -40,7 +40,8 @@ def main(descriptor: str, settings: str) -> None:
             attend = attention_of(Path(given["model"])) if given.pop("attention") else None
             engines, sha = load(**given)
         except BaseException as error:  # a panic of Rust is no Exception
-            _send(connection, {"error": str(error) or repr(error), "exit_code": getattr(error, "exit_code", 1)}, {})
+            codes = {name: getattr(error, name, getattr(BertieError, name)) for name in ("exit_code", "code")}
+            _send(connection, {"error": str(error) or repr(error), **codes}, {})
             return
         lanes = Lanes(engines, connection, attend)
         facts = {name: engine.facts.as_json() for name, engine in engines.items()}

@@ -44,14 +44,14 @@ ANSWERED_BY = {"ax": "mnli"}  # the diagnostic set is for the model of MNLI
 def test_answers(predictor: Predictor, test: TestSet, data_dir: Path) -> tuple[list[str], int]:
     """Returns the prediction for every row of a test set, and the number of unreadable rows, which get the first label
     or 0."""
-    dataset = bertie.data_sets([test.data])[0].files
-    path, format = dataset.table(test.split, data_dir)
+    dataset = bertie.data_sets([test.data])[0]
+    answers = predictor.stream_published(test.data, test.split, data_dir)
     if dataset.labels and set(predictor.labels) != set(dataset.labels):
         raise DataError(
             f"{test.data} has the labels {', '.join(dataset.labels)}, but this model has {', '.join(predictor.labels)}."
         )
     found, unread = [], 0
-    for _, answer in predictor.stream(predictor.task.rows(path, format)):
+    for _, answer in answers:
         if isinstance(answer, BadRecord):
             unread += 1
             found.append(dataset.labels[0] if dataset.labels else "0")
@@ -111,8 +111,8 @@ def check(raw: bytes, *, complete: bool = True) -> list[str]:
 
 
 def _problems(raw: bytes, test: TestSet) -> list[str]:
-    dataset = bertie.data_sets([test.data])[0].files
-    expected = dataset.splits[test.split].rows
+    dataset = bertie.data_sets([test.data])[0]
+    expected = dataset.splits[test.split].examples
     header, *lines = raw.decode("utf-8", "replace").removesuffix("\n").split("\n")
     problems = [] if header == HEADER else [f"the first line is {header[:40]!r}, not {HEADER!r}"]
     if len(lines) != expected:

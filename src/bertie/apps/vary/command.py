@@ -23,7 +23,7 @@ def vary(
     format_: Annotated[str, option("format")] = "",
     overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
-    """Write texts with changed copies, so that a student learns from more of a teacher's answers.
+    """Augment a text file for distillation: each text plus noisy copies.
 
     In half of the copies, words become random words of the file. In the other half, the end is that of another text.
     The texts themselves are written first. A large model answers all of them, and a small one learns the answers.

@@ -18,7 +18,7 @@ from pathlib import Path
 import xxhash
 
 from bertie.console import console
-from bertie.errors import UsageError, nearest
+from bertie.errors import UnknownName, UsageError, nearest
 from bertie.files import user_cache
 
 HERE = Path(__file__).parent
@@ -132,7 +132,7 @@ def open_library(target: str | None = None) -> tuple[ctypes.CDLL, str]:
     """Returns the native encoder, compiled if necessary, and its target. Raises OSError where it is not available."""
     target = name_of(target)
     if target not in TARGETS:
-        raise UsageError(f"BERTIE_NATIVE names {target!r}. {nearest(target, TARGETS)}")
+        raise UnknownName(f"BERTIE_NATIVE names {target!r}. {nearest(target, TARGETS)}")
     if features() and (missing := [name for name in TARGETS[target][0] if name not in features()]):
         raise UsageError(
             f"The native engine's build {target!r} needs {', '.join(missing)}, which this processor does not have. "

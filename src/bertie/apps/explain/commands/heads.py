@@ -50,7 +50,7 @@ def heads(
     card: Annotated[bool, option("card")] = False,
     overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
-    """Show what the attention heads of a model do.
+    """Measure attention heads over a file: statistics, syntax, importance.
 
     --texts prints statistics of each head: entropy, distance, and attention to itself, its neighbors and special
     tokens. --parsed compares each head with dependency relations, beside the best fixed offset, random weights and a

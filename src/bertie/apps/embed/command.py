@@ -7,21 +7,32 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie.cli import tables
-from bertie.cli.app import Overwrite
-from bertie.cli.groups import EmbeddingOptions
-from bertie.cli.options import grouped
-from bertie.console import console
+from bertie.platform import comma_names, console, option
 
 
-@grouped
 def embed(
     model: Annotated[
         Path,
         typer.Argument(help="Name or folder of a model (also of sentence-transformers), run or checkpoint."),
     ],
-    reading: EmbeddingOptions,
-    file: tables.TextFile = "-",
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Name of a prompt in the model folder.")] = None,
+    prefix: Annotated[str | None, typer.Option("--prefix", help="Text to put before every input: 'query: '.")] = None,
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            "--pooling",
+            help="mean, cls, max, mean_sqrt_len, weighted_mean, last, or several by commas. Default: as trained.",
+        ),
+    ] = None,
+    truncate_dim: Annotated[
+        int | None, typer.Option("--truncate-dim", min=1, help="Number of dimensions to keep, from the first.")
+    ] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
+    max_length: Annotated[int | None, option("max-length")] = None,
+    precision: Annotated[str, option("precision")] = "fp32",
+    engine: Annotated[str, option("engine")] = "auto",
+    device: Annotated[str, option("device")] = "auto",
+    file: Annotated[str, option("file")] = "-",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -34,14 +45,14 @@ def embed(
     layers: Annotated[
         str, typer.Option("--layers", help="With --tokens: all, or 0,6,-1 (0: embeddings). Default: the last layer.")
     ] = "",
-    only_answers: tables.OnlyAnswers = False,
-    excel: tables.Excel = False,
-    output_encoding: tables.OutputEncoding = "utf-8",
-    text: tables.TextColumns = None,
-    columns: tables.ColumnNames = "",
-    encoding: tables.Encoding = "utf-8",
-    format_: tables.Format = "",
-    overwrite: Overwrite = False,
+    only_answers: Annotated[bool, option("only-answers")] = False,
+    excel: Annotated[bool, option("excel")] = False,
+    output_encoding: Annotated[str, option("output-encoding")] = "utf-8",
+    text: Annotated[list[str] | None, option("text")] = None,
+    columns: Annotated[str, option("columns")] = "",
+    encoding: Annotated[str, option("encoding")] = "utf-8",
+    format_: Annotated[str, option("format")] = "",
+    overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
     """Compute sentence embeddings.
 
@@ -57,6 +68,7 @@ def embed(
       bertie embed multilingual-e5-small questions.txt --prefix "query: " -o questions.npy
       bertie embed models/bert sentences.txt --tokens --layers all -o tokens.npz
     """
+    ways = comma_names(pooling or "")
     written = bertie.embed(
         model,
         file,
@@ -67,11 +79,19 @@ def embed(
         excel=excel,
         output_encoding=output_encoding,
         text=text or (),
-        columns=tables.names(columns),
+        columns=comma_names(columns),
         encoding=encoding,
         format=format_,
         overwrite=overwrite,
-        **reading.arguments(),
+        prompt=prompt,
+        prefix=prefix,
+        pooling=None if pooling is None else ways[0] if len(ways) == 1 else ways,
+        truncate_dim=truncate_dim,
+        normalize=normalize,
+        max_length=max_length,
+        precision=precision,
+        engine=engine,
+        device=device,
     )
     if output:
         console.say(f"{written.answers:,} of {written.rows:,} texts: {output}")

@@ -8,14 +8,10 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie.cli import tables
-from bertie.cli.options import grouped
-from bertie.console import console
-from bertie.errors import BertieError, DataError
-from bertie.io.lines import BadRecord, text_lines
+from bertie import platform
+from bertie.platform import BadRecord, BertieError, DataError, console, option
 
 
-@grouped
 def write(
     model: Annotated[
         Path,
@@ -41,9 +37,9 @@ def write(
         float | None, typer.Option("--top-p", help="With --sample: draw among the likeliest of this probability.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of --sample.")] = 0,
-    max_length: tables.MaxLength = None,
-    precision: tables.Precision = "fp32",
-    device: tables.Device = "auto",
+    max_length: Annotated[int | None, option("max-length")] = None,
+    precision: Annotated[str, option("precision")] = "fp32",
+    device: Annotated[str, option("device")] = "auto",
 ) -> None:
     """Generate text from a text.
 
@@ -83,7 +79,7 @@ def write(
         _warn(writer.notes)
         return
     reasons, number = Counter[str](), 0
-    for number, line in text_lines(sys.stdin.buffer, "standard input"):
+    for number, line in platform.SourceFile("-").numbered_lines():
         try:
             if isinstance(line, BadRecord) or not line.strip():
                 raise DataError(line.reason if isinstance(line, BadRecord) else "empty text")

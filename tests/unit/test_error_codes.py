@@ -1,0 +1,115 @@
+"""Every error has a code for programs, which stays when its wording changes. Here the wording of each code, once."""
+
+import ast
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import bertie as package
+from bertie import errors
+from bertie.errors import BertieError, DataError, MissingColumn, UnreadableFile, UsageError
+from serving import live, make_models
+from toys import CommandLine, toy_model
+
+SOURCE = Path(errors.__file__).parent
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, BertieError)]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_models(tmp_path_factory.mktemp("models"), ["sequence"])["sequence"]
+
+
+def test_each_kind_has_a_code_of_its_own_and_is_raised_somewhere() -> None:
+    codes = [kind.code for kind in KINDS]
+    assert len({*codes}) == len(codes)
+    assert all(code.replace("-", "").isalpha() and code.islower() for code in codes)
+    used = {
+        ast.unparse(node.func).removesuffix(".of")
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    }
+    assert {kind.__name__ for kind in KINDS} <= used
+
+
+CASES: list[tuple[tuple[str, ...], int, str, str]] = [
+    (("predict", "MODEL", "t.csv", "--precision", "fp99"), 2, "unknown-name", "Unknown precision 'fp99'. Did you"),
+    (("predict", "MODEL", "t.csv", "--max-length", "2"), 2, "wrong-value", "max_length is 2; it must be 4 to"),
+    (
+        ("evaluate", "MODEL", "t.csv", "--label", "label", "--label-names", "maybe=2"),
+        2,
+        "unknown-label",
+        "'2' of the label names",
+    ),
+    (("predict", "MODEL", "none.csv"), 3, "missing-file", "none.csv cannot be read: No such file"),
+    (("predict", "none", "t.csv"), 3, "missing-file", "none is not a folder."),
+    (("predict", "MODEL", "t.csv", "--text", "x"), 3, "missing-column", "t.csv has no column 'x'. Choices:"),
+    (("predict", "MODEL", "bad.json"), 3, "damaged-file", "bad.json is not JSON"),
+    (("predict", "MODEL", "."), 3, "data", ". is a folder;"),
+    (("tune",), 2, "usage", "No output folder given."),
+]
+
+
+@pytest.mark.parametrize(("command", "exit_code", "code", "start"), CASES)
+def test_json_has_the_code(
+    command: tuple[str, ...], exit_code: int, code: str, start: str, model: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, bertie: CommandLine,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("text,label\na b,no\n")
+    Path("bad.json").write_text('{"x"')
+    arguments = [str(model) if one == "MODEL" else one for one in command]
+    status, out, err = bertie(*arguments, "--json")
+    error = json.loads(out)
+    assert (status, error["code"]) == (exit_code, code), error
+    assert error["error"].startswith(start)
+    assert start.split()[0] in err
+
+
+def refused() -> None:
+    raise UnreadableFile.of("closed.csv", PermissionError(13, "Permission denied"))
+
+
+@pytest.mark.parametrize(
+    ("work", "code", "wording"),
+    [
+        (refused, "unreadable-file", "closed.csv cannot be read: Permission denied."),
+        (lambda: package.load("minilm-none"), "missing-file", "minilm-none is not a folder."),
+    ],
+)
+def test_python_has_the_code(work: Callable[[], object], code: str, wording: str) -> None:
+    with pytest.raises(BertieError) as caught:
+        work()
+    assert caught.value.code == code
+    assert str(caught.value).startswith(wording)
+
+
+def test_a_code_of_one_error_stays_with_it() -> None:
+    for error in (DataError("It is wrong.", code="odd"), MissingColumn("It is not there.")):
+        same = pickle.loads(pickle.dumps(error))
+        assert (same.code, str(same)) == (error.code, str(error))
+    assert UsageError("Wrong.").code == "usage"
+
+
+def test_http_has_the_code(model: Path) -> None:
+    pytest.importorskip("starlette")
+    with live({"m": model}) as server:
+        error = server.post("/answer", {"inputs": {"a": "x", "b": "y"}}).json()
+        assert (error["error_type"], error["code"]) == ("Validation", "missing-column")
+        assert "code" not in server.post("/answer", {"inputs": []}).json(), "the server's own are kinds by themselves"
+
+
+def test_a_server_that_does_not_start_has_the_code(tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn")
+    toy_model(tmp_path / "encoder", "abc")
+    (tmp_path / "encoder" / "model.safetensors").unlink()
+    with pytest.raises(BertieError, match="none does not exist") as caught:
+        package.serve(tmp_path / "none")
+    assert caught.value.code == "missing-file"
+    with pytest.raises(BertieError) as caught:
+        package.serve(tmp_path / "encoder", threads=1)
+    assert caught.value.code == "missing-file"
