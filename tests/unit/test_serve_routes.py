@@ -6,6 +6,7 @@ import pickle
 import re
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import bertie
 from bertie.apps.search.models import passage_relevance
 from bertie.apps.serve import pipelines
 from bertie.apps.serve.golden import difference
-from bertie.apps.serve.routes import ROUTES
+from bertie.apps.serve.routes import ROUTES, pipeline_of
 from bertie.errors import DataError, UsageError
 from bertie.infer import fill
 from bertie.infer.pairs import verdicts
@@ -555,3 +556,12 @@ def test_an_address_below_a_model_names_the_route(server):
     told = server.post(f"/models/{name}/predict", {"inputs": "ab"})
     assert told.status_code == 404
     assert "/predict with the key" in told.json()["error"]
+
+
+def test_rows_go_to_the_first_model_with_a_task_and_a_task_of_a_package_has_a_pipeline(folders):
+    with live({name: folders[name] for name in ("pretrained", "regression", "sequence")}) as server:
+        assert server.ok("/answer", {"inputs": "ab"})["model"] == "regression"
+    with live({"m": folders["pretrained"]}) as server:
+        told = server.post("/answer", {"inputs": "ab"})
+        assert (told.status_code, "needs one for any task" in told.json()["error"]) == (424, True), told.text
+    assert pipeline_of(SimpleNamespace(kinds=("theirs", "vectors"))).path == "/answer"
