@@ -132,7 +132,8 @@ def _described(path: str) -> str:
         if member.startswith("_") or not inspect.getdoc(value):
             continue
         if isinstance(value, property):
-            body.append(_directive("property", member, None, _doc(value)))
+            kind = f":type: {_returned(value.fget)}\n\n" if _returned(value.fget) else ""
+            body.append(_directive("property", member, None, kind + _doc(value)))
         elif isinstance(value, (staticmethod, classmethod)) or inspect.isfunction(value):
             body.append(_directive("method", member, getattr(thing, member), _doc(value)))
     # colons around, as a directive needs more of them than any inside it
@@ -141,7 +142,9 @@ def _described(path: str) -> str:
 
 
 def _directive(kind: str, name: str, thing: Any, body: str, fence: str = ":::") -> str:
-    return f"{fence}{{py:{kind}}} {name}{_signature(thing)}\n\n{body}\n{fence}\n"
+    returned = f" -> {_returned(thing)}" if kind != "class" and thing is not None and _returned(thing) else ""
+    above = "" if body.startswith(":") else "\n"  # an option of the directive
+    return f"{fence}{{py:{kind}}} {name}{_signature(thing)}{returned}\n{above}{body}\n{fence}\n"
 
 
 def _signature(thing: Any) -> str:
@@ -157,6 +160,16 @@ def _signature(thing: Any) -> str:
     return re.sub(r"\s+", " ", str(inspect.Signature(names)))
 
 
+def _returned(thing: Any) -> str:
+    """What a function returns, without the modules of types; "" for nothing."""
+    kind = inspect.signature(thing).return_annotation
+    if kind in (None, "None", inspect.Signature.empty):
+        return ""
+    text = (kind if isinstance(kind, str) else inspect.formatannotation(kind)).replace("'", "")
+    text = re.sub(r"numpy\.ndarray\[tuple\[Any, \.\.\.\], numpy\.dtype\[numpy\.(\w+)\]\]", r"NDArray[\1]", text)
+    return re.sub(r"\b(?:bertie\.[a-z_.]*\.|pathlib\.|collections\.abc\.|typing\.)", "", text)
+
+
 class _Something:
     """A default whose own text says nothing to a reader."""
 
@@ -170,7 +183,8 @@ def _doc(thing: Any) -> str:
     for block in re.split(r"\n\s*\n", inspect.getdoc(thing) or ""):
         head, _, rest = block.partition("\n")
         if re.fullmatch(r"(Args|Returns|Raises|Yields|Attributes):", head):
-            entries = re.split(r"\n(?=\S)", textwrap.dedent(rest))
+            one = head in ("Returns:", "Yields:")  # whose lines are one text
+            entries = [" ".join(rest.split())] if one else re.split(r"\n(?=\S)", textwrap.dedent(rest))
             blocks.append(f"**{head}**\n\n" + "\n".join(f"* {plain(entry)}" for entry in entries))
         elif head == "Example:":
             blocks.append(f"**Example**\n\n```pycon\n{textwrap.dedent(rest)}\n```")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertie.errors import DamagedFile, DataError
+from bertie.errors import BadFile, DataError
 from bertie.files import LOCK, file_hash, is_leftover, read_json, seal, write_json
 
 CHECKSUMS, CARD = "checksums.json", "README.md"
@@ -69,9 +69,9 @@ def read(folder: Path) -> dict[str, Any]:
     path = folder / CHECKSUMS
     listing = read_json(path)
     if not isinstance(listing, dict) or listing.get("format") != 1 or not isinstance(listing.get("files"), dict):
-        raise DamagedFile(f"{path} is damaged, or has a format that this version does not know.")
+        raise BadFile(f"{path} is damaged, or has a format that this version does not know.")
     if listing.get("seal") != seal(listing):
-        raise DamagedFile(f"{path} is damaged: it does not match its own hash.")
+        raise BadFile(f"{path} is damaged: it does not match its own hash.")
     return listing
 
 

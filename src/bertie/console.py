@@ -179,6 +179,7 @@ class Console:
         self.call: tuple[str, Mapping[str, object]] = ("", {})  # the command that runs, and its options
         self._bar: RichConsole | None = None
         self._busy = False
+        self._part = ""
 
     def say(self, message: str, *, level: int = 0, markup: bool = False) -> None:
         """Prints one message to stderr when the user's -v/-q allows it; in Python, the logger "bertie" gets it.
@@ -237,9 +238,21 @@ class Console:
             return
         self._busy = True
         try:
-            yield from (self._rich_bar if sys.stderr.isatty() else _plain_lines)(description, total, done, unit)
+            yield from (self._rich_bar if sys.stderr.isatty() else _plain_lines)(
+                f"{description}{self._part}", total, done, unit
+            )
         finally:
             self._busy = False
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Context of a part of the work, which progress names: "training fold-2"."""
+        self.say(f"[bold]{name}[/]", markup=True)
+        before, self._part = self._part, f" {name}"
+        try:
+            yield
+        finally:
+            self._part = before
 
     def track(self, items: Iterable[T], description: str, *, total: float | None = None) -> Iterator[T]:
         """Yields items, and shows how many of them there were."""

@@ -37,6 +37,9 @@ class BertieError(Exception):
     exit_code = 1
     code = "failed"
 
+    def __init_subclass__(cls, code: str = "") -> None:
+        cls.code = code or cls.code
+
     def __init__(self, message: str = "", *, hint: str = "", code: str = "") -> None:
         super().__init__(message)
         self.message, self.hint = message, hint
@@ -87,54 +90,40 @@ def in_python(message: str) -> str:
     return "".join(part if number % 2 else OPTION.sub(argument, part) for number, part in enumerate(parts))
 
 
-class UsageError(BertieError):
+class UsageError(BertieError, code="usage"):
     """An argument is wrong: an unknown name, key or flag, or a value out of range. Exit code 2."""
 
     exit_code = 2
-    code = "usage"
 
 
-class UnknownName(UsageError):
+class UnknownName(UsageError, code="unknown-name"):
     """There is no option, setting, model, task or part of that name; the message has the names that there are."""
 
-    code = "unknown-name"
 
-
-class UnknownLabel(UsageError):
+class UnknownLabel(UsageError, code="unknown-label"):
     """There is no label of that name."""
 
-    code = "unknown-label"
 
-
-class WrongValue(UsageError):
+class WrongValue(UsageError, code="wrong-value"):
     """A value has another type, or is out of its range; the message has what was expected."""
 
-    code = "wrong-value"
 
-
-class MissingPackage(UsageError):
+class NoPackage(UsageError, code="missing-package"):
     """A package is needed that is not installed; the message has the command that installs it."""
 
-    code = "missing-package"
 
-
-class DataError(BertieError):
+class DataError(BertieError, code="data"):
     """Data or a file is wrong, damaged, missing or unreadable: a table, a model, a run, a corpus. Exit code 3."""
 
     exit_code = 3
-    code = "data"
 
 
-class MissingFile(DataError):
+class MissingFile(DataError, code="missing-file"):
     """A file or folder does not exist."""
 
-    code = "missing-file"
 
-
-class UnreadableFile(DataError):
+class UnreadableFile(DataError, code="unreadable-file"):
     """The system or a library refuses to read a file."""
-
-    code = "unreadable-file"
 
     @classmethod
     def of(cls, path: object, error: OSError) -> DataError:
@@ -143,23 +132,18 @@ class UnreadableFile(DataError):
         return kind(f"{path} cannot be read: {error.strerror}.")
 
 
-class DamagedFile(DataError):
+class BadFile(DataError, code="damaged-file"):
     """A file has another content than its format or its hash."""
 
-    code = "damaged-file"
 
-
-class MissingColumn(DataError):
+class MissingColumn(DataError, code="missing-column"):
     """A table lacks a column that is read; the message has the columns that there are."""
 
-    code = "missing-column"
 
-
-class Stopped(BertieError):
+class Stopped(BertieError, code="stopped"):
     """The run was stopped early (SIGTERM, SIGHUP, a full disk) and can be resumed. Exit code 75."""
 
     exit_code = 75
-    code = "stopped"
     by_hand = False  # by Ctrl-C, or by the stop button of a notebook
 
     @classmethod

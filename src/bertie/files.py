@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import xxhash
 
-from bertie.errors import DamagedFile, DataError, MissingFile, Stopped, UnreadableFile, UsageError
+from bertie.errors import BadFile, DataError, MissingFile, Stopped, UnreadableFile, UsageError
 
 SMALL = 64 << 20  # bytes of the largest file that is read as a whole, where its reader names no other bound
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON escapes it; two make a character
@@ -272,7 +272,7 @@ def parse_json(data: bytes, path: Path) -> Any:
             json.dumps(value, ensure_ascii=False).encode()  # half of a pair is no character: nothing could write it
         return value
     except (ValueError, RecursionError) as error:
-        raise DamagedFile(f"{path} is not readable JSON ({error}). The file may be truncated.") from None
+        raise BadFile(f"{path} is not readable JSON ({error}). The file may be truncated.") from None
 
 
 def user_cache() -> Path:

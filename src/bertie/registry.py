@@ -13,7 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Generic, TypeVar, cast
 
-from bertie.errors import MissingPackage, UnknownName, UsageError, nearest
+from bertie.errors import NoPackage, UnknownName, UsageError, nearest
 
 T = TypeVar("T")
 
@@ -118,4 +118,4 @@ def library(name: str, what: str, extra: str) -> ModuleType:
     try:
         return import_module(name)
     except ImportError:
-        raise MissingPackage(f'{what} need the package {name}. Run: pip install "bertie[{extra}]"') from None
+        raise NoPackage(f'{what} need the package {name}. Run: pip install "bertie[{extra}]"') from None

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from bertie.console import console
-from bertie.errors import DamagedFile, UsageError
+from bertie.errors import BadFile, UsageError
 from bertie.files import read_json, read_small, write_json
 from bertie.settings import Config
 
@@ -119,7 +119,7 @@ def read_training_facts(folder: Path) -> TrainingFacts:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise DamagedFile(
+        raise BadFile(
             f"{path} is damaged: {where + ': ' if where else ''}{first['msg']}. Copy the file from the folder that the "
             "training wrote."
         ) from None

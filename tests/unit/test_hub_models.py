@@ -212,7 +212,7 @@ def test_models_that_come_with_bertie_are_names(model, monkeypatch, tmp_path):
     assert names.find(model.name) == model
     assert next(names.listed()) == (model.name, "comes with Bertie", True)
     assert library.load(model.name).tokenizer is not None
-    with pytest.raises(DataError, match=r"In Python, use bertie\.load\(NAME\)\.tokenizer"):
+    with pytest.raises(DataError, match=r"has a name is bertie\.load\(NAME\)\.tokenizer\. To list"):
         library.Tokenizer.load(model.name)
     with pytest.raises(UsageError, match="model is 3; a text or a PathLike was expected"):
         library.load(3)

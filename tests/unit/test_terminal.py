@@ -51,11 +51,12 @@ def test_progress_of_less_than_a_second_leaves_no_trace(monkeypatch, seconds: fl
     now = iter([0.0, *[seconds] * 9])
     monkeypatch.setattr("bertie.console.time", SimpleNamespace(monotonic=lambda: next(now)))
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with console.progress("reading", 0.4, unit="MB") as advance:
+    with console.part("fold-2"), console.progress("reading", 0.4, unit="MB") as advance:
         advance(0.4)
-    told = sys.stderr.getvalue().splitlines()
+    head, *told = sys.stderr.getvalue().splitlines()
+    assert head == "fold-2"
     assert len(told) == lines
-    assert all("0.4/0.4 MB" in line for line in told)
+    assert all("reading fold-2: 0.4/0.4 MB" in line for line in told)
 
 
 @pytest.mark.parametrize(("columns", "lines"), [(None, 3), ("40", 9)])

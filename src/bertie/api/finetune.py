@@ -117,7 +117,8 @@ def finetune(
     Args:
         model: Name or folder of a pre-trained model.
         train: Labeled examples: the path of a file, a DataFrame, an Arrow table, a data set, dicts, tuples
-            (text, label), or a tuple of two lists (texts, labels).
+            (text, label), or a tuple of two lists (texts, labels). Rows without a text or a label are skipped, which
+            `Run.notes` tells.
         dev: Examples to evaluate on. Default: a tenth of `train`.
         text: Column of the text, or a template ("{title}. {body}"); two for a pair. Default: recognized.
         label: Column of the label. Default: recognized.
@@ -134,7 +135,7 @@ def finetune(
         focal_gamma: The power of the focal loss.
         label_smoothing: Share of a target that all labels have in equal parts.
         optimize: Chooses a threshold on held-out examples for f1, f2, recall@precision=0.9, precision@recall=0.95 or
-            cost.
+            cost. `Run.thresholds` has it.
         costs: With optimize="cost", the cost of a predicted label by the true one: {"spam": {"ham": 10}}.
         calibrate: Calibrates the probabilities on held-out examples by "temperature" or "vector" scaling.
         abstain: Probability below which the model gives no label, but a reason.
@@ -161,7 +162,8 @@ def finetune(
         label_separator: What separates several labels in a cell.
         features: Column of feature vectors.
         few_shot: Whether to train on pairs of texts, for 2 to 64 examples per label.
-        folds: Number of folds of a cross-validation. The model is then one of all rows.
+        folds: Number of folds of a cross-validation: each row is answered by a model that did not learn it, in
+            `Run.out_of_fold`. The model of the run learned all rows.
         seeds: Number of runs with different seeds, from `seed` up. Default: 5 on small published data, otherwise 1.
         keep_best: With several seeds, whether the model is that of the seed with the best score on dev.
         settings: Any other settings by their dotted names: {"optim.betas": (0.9, 0.98)}.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
-from bertie.errors import DataError, MissingPackage, UnknownName, UsageError, nearest
+from bertie.errors import DataError, NoPackage, UnknownName, UsageError, nearest
 from bertie.families import VARIANTS
 from bertie.models.folder import load
 from bertie.models.model import TorchModel
@@ -85,7 +85,7 @@ def their_sentence_model(save: Callable[[Path], object], *, scores: bool) -> "Se
     try:
         import sentence_transformers as theirs
     except ImportError:
-        raise MissingPackage(
+        raise NoPackage(
             "sentence-transformers is not installed. Install it: pip install sentence-transformers"
         ) from None
     with TemporaryDirectory(prefix="bertie-model-") as folder:
@@ -122,7 +122,7 @@ def their_model(module: TorchModel) -> "PreTrainedModel":
     try:
         import transformers
     except ImportError:
-        raise MissingPackage("transformers is not installed. Install it: pip install transformers") from None
+        raise NoPackage("transformers is not installed. Install it: pip install transformers") from None
     public, variant = public_config(module, module.labels, None, module.tokenizer)
     name = public["architectures"][0]
     if not hasattr(transformers, name):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.api.display import html_table
+from bertie.console import counted
 from bertie.errors import UsageError
 from bertie.infer.records import Form, flattened
 from bertie.tasks import Prediction
@@ -132,7 +133,7 @@ class Predictions(Sequence[Prediction]):
         return f"Predictions({', '.join(labels)}{more})"
 
     def _repr_html_(self) -> str:
-        return html_table(self[:SHOWN].to_dicts(), f"{len(self):,} predictions")
+        return html_table(self[:SHOWN].to_dicts(), counted(len(self), "prediction"))
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ def function_of(
         model = inspect.Parameter("model", inspect.Parameter.POSITIONAL_OR_KEYWORD)
         text = inspect.getdoc(method) or ""
 
-        function.__signature__ = inspect.Signature([model, *own, *where])  # type: ignore[attr-defined]
+        returned = inspect.signature(method).return_annotation
+        function.__signature__ = inspect.Signature([model, *own, *where], return_annotation=returned)  # type: ignore[attr-defined]
         text = text.replace("Args:\n", f"Args:\n    {MODEL}\n", 1)
         text = text.replace("\n\nReturns:", f"\n{WHERE_LINES}\n\nReturns:", 1)
         function.__doc__ = text.replace(f"model.{method.__name__}(", f"bertie.{method.__name__}(model, ")

@@ -9,7 +9,7 @@ import numpy as np
 from bertie.console import counted
 from bertie.data.shards import Shards
 from bertie.data.statistics import LONGEST, Statistics, quantiles
-from bertie.errors import DamagedFile
+from bertie.errors import BadFile
 from bertie.files import read_json, write_json, write_text
 
 BAR = 30  # characters of the longest bar
@@ -145,5 +145,5 @@ def load(folder: Path) -> dict[str, Any]:
     shards = Shards.open(folder, verify=False)
     card = read_json(path) if path.exists() else make(shards)
     if not isinstance(card, dict) or not card.keys() >= {"records", "config", "inputs"}:
-        raise DamagedFile(f"{path} is damaged: it is no card. Delete it, and it is computed again.")
+        raise BadFile(f"{path} is damaged: it is no card. Delete it, and it is computed again.")
     return card

@@ -17,7 +17,7 @@ from typing import Any
 from loky import ProcessPoolExecutor
 
 from bertie.console import console
-from bertie.errors import MissingPackage, Stopped, UsageError
+from bertie.errors import NoPackage, Stopped, UsageError
 from bertie.files import read_json, write_json
 from bertie.folders import locked
 from bertie.io.isolated import begin_worker
@@ -99,7 +99,7 @@ def _on_ray(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
     try:
         import ray
     except ImportError:
-        raise MissingPackage('--engine ray needs Ray: pip install "bertie[scale]"') from None
+        raise NoPackage('--engine ray needs Ray: pip install "bertie[scale]"') from None
     joined = ray.is_initialized()
     if not joined:
         local = {} if os.environ.get("RAY_ADDRESS") else {"address": "local", "num_cpus": workers}

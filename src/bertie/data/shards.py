@@ -21,7 +21,7 @@ import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from bertie.data.order import permutation
-from bertie.errors import DamagedFile, DataError, Stopped
+from bertie.errors import BadFile, DataError, Stopped
 from bertie.files import read_json, seal, sync_folder, write_json
 from bertie.folders import check_folder_kind
 
@@ -319,7 +319,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
         raise DataError(f"{path} is not the manifest of a corpus ({FORMAT!r} is expected, {found!r} found).")
     if manifest.get("seal") != seal(manifest):
-        raise DamagedFile(
+        raise BadFile(
             f"{path} is damaged: it does not match its own hash. Restore the file, or build the corpus again."
         )
     return manifest
@@ -332,7 +332,7 @@ def _check(path: Path, row: Mapping[str, Any], *, verify: bool) -> None:
         raise DataError(f"{path} is missing. {again}")
     size = path.stat().st_size
     if size != row["bytes"]:
-        raise DamagedFile(f"{path} is damaged: it has {size:,} bytes instead of {row['bytes']:,}. {again}")
+        raise BadFile(f"{path} is damaged: it has {size:,} bytes instead of {row['bytes']:,}. {again}")
     if not verify or not size:
         return
     data = np.memmap(path, np.uint8, "r").data
@@ -340,7 +340,7 @@ def _check(path: Path, row: Mapping[str, Any], *, verify: bool) -> None:
         start = number * BLOCK
         if xxhash.xxh3_64_hexdigest(data[start : start + BLOCK]) != expected:
             end = min(start + BLOCK, size)
-            raise DamagedFile(f"{path} is damaged between bytes {start:,} and {end:,}: the hash differs. {again}")
+            raise BadFile(f"{path} is damaged between bytes {start:,} and {end:,}: the hash differs. {again}")
 
 
 def _fingerprint(dtype: str, shards: Iterable[Mapping[str, Any]]) -> str:

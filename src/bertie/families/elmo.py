@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertie.errors import DamagedFile, DataError, MissingPackage
+from bertie.errors import BadFile, DataError, NoPackage
 from bertie.files import read_json
 from bertie.models import folder
 from bertie.models.elmo import ElmoConfig, ElmoEncoder
@@ -180,15 +180,13 @@ class _Published:
         try:
             import h5py
         except ImportError:
-            raise MissingPackage(
+            raise NoPackage(
                 "ELMo's published weights are HDF5 files, which need h5py: pip install 'bertie[elmo]'"
             ) from None
         try:
             self.file: Any = h5py.File(self.path, "r")
         except OSError as error:
-            raise DamagedFile(
-                f"{self.path} is not a complete HDF5 file ({error}). The file may be truncated."
-            ) from None
+            raise BadFile(f"{self.path} is not a complete HDF5 file ({error}). The file may be truncated.") from None
         self.inside: Any = h5py.HardLink
         self.dataset: Any = h5py.Dataset
         return self

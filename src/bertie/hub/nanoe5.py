@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.console import console
-from bertie.errors import DamagedFile, DataError
+from bertie.errors import BadFile, DataError
 from bertie.files import atomic_write, file_hash, read_json, user_cache, write_json
 from bertie.folders import new_folder
 from bertie.models.folder import MODEL_FOLDER
@@ -109,7 +109,7 @@ def read(path: Path) -> Packed:
         reader.at += length
         return Packed(tuple(sizes), eps, pieces, dict(_weights(reader)))
     except (struct.error, ValueError) as error:
-        raise DamagedFile(f"{path} is damaged ({error}). Install the package again.") from None
+        raise BadFile(f"{path} is damaged ({error}). Install the package again.") from None
 
 
 def write(packed: Packed, out: Path) -> None:

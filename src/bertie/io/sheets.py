@@ -13,7 +13,7 @@ from functools import cache
 from typing import IO, Any
 
 from bertie.console import console
-from bertie.errors import DamagedFile, DataError, MissingPackage, UsageError
+from bertie.errors import BadFile, DataError, NoPackage, UsageError
 from bertie.io import isolated, streams
 from bertie.io.fields import flat
 from bertie.io.header import Header, Numbered, Row, tabular
@@ -35,7 +35,7 @@ def _openpyxl() -> Any:
     try:
         import openpyxl
     except ImportError:
-        raise MissingPackage(
+        raise NoPackage(
             "Excel workbooks (.xlsx) need openpyxl: pip install 'bertie[xlsx]'. Alternatively, use .csv."
         ) from None
     return openpyxl
@@ -83,7 +83,7 @@ def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]
                     else:
                         yield number, values
         except streams.Unreadable as error:
-            raise DamagedFile(f"{where} is not a readable Excel workbook: {error}. Save it as .csv.") from None
+            raise BadFile(f"{where} is not a readable Excel workbook: {error}. Save it as .csv.") from None
 
 
 def _blocks(path: str, where: str) -> Iterator[list[tuple[int, Sequence[Any]]]]:
@@ -118,7 +118,7 @@ def _rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]]]:
     except (DataError, UsageError, GeneratorExit, MemoryError):
         raise
     except Exception as error:  # of the archive, of its XML, of what openpyxl expects in it
-        raise DamagedFile(f"{where} is not a readable Excel workbook ({error}). Save it as .xlsx.") from None
+        raise BadFile(f"{where} is not a readable Excel workbook ({error}). Save it as .xlsx.") from None
 
 
 @cache

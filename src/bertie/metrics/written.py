@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.errors import MissingPackage
+from bertie.errors import NoPackage
 from bertie.metrics.base import Float, MetricsOf
 from bertie.metrics.resample import Bootstrap
 from bertie.registry import Registry
@@ -127,7 +127,7 @@ class WrittenScores:
     def __post_init__(self) -> None:
         for name in self.metrics:
             if not available(name):
-                raise MissingPackage(f"The metric {name} needs a library: pip install 'bertie[text2text]'.")
+                raise NoPackage(f"The metric {name} needs a library: pip install 'bertie[text2text]'.")
         self._made = {name: MEASURES[name].make(name) for name in self.metrics}
         self._rows: dict[str, list[Sequence[float]]] = {name: [] for name in self.metrics}
 

@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from bertie.errors import DamagedFile, DataError, MissingFile, UsageError
+from bertie.errors import BadFile, DataError, MissingFile, UsageError
 from bertie.files import atomic_write, read_json, write_json
 from bertie.models.beside import ADAPTER
 from bertie.models.encoder import Encoder
@@ -216,7 +216,7 @@ class Adapter:
         try:
             tensors = {name.removeprefix(WRAPPED): one for name, one in load_file(folder / TENSORS).items()}
         except Exception as error:
-            raise DamagedFile(f"{folder / TENSORS} is not a complete safetensors file ({error}).") from None
+            raise BadFile(f"{folder / TENSORS} is not a complete safetensors file ({error}).") from None
         pairs: dict[str, tuple[Tensor, Tensor]] = {}
         for name in [one for one in tensors if one.endswith((".lora_A.weight", ".lora_embedding_A"))]:
             embeds = name.endswith(".lora_embedding_A")

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bertie.errors import DamagedFile, DataError, MissingFile, UnreadableFile, cache_hint
+from bertie.errors import BadFile, DataError, MissingFile, UnreadableFile, cache_hint
 from bertie.files import atomic_write, check_readable, read_json
 from bertie.models.names import WeightTable
 from bertie.models.packed import PackedWeight, format_of, fused
@@ -170,7 +170,7 @@ class WeightsFolder:
                 first.raw().numpy(), {part: stored.raw().numpy() for part, stored in parts.items()}
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise DamagedFile(
+            raise BadFile(
                 f"{first.path}: {first.name} is not a complete int{kind.BITS} weight ({error}). The file may be "
                 "damaged."
             ) from None
@@ -193,7 +193,7 @@ class WeightsFolder:
         try:
             return fused([self.as_packed(public) for public in publics])
         except ValueError as error:
-            raise DamagedFile(f"{self.folder}: {publics[0]} is not a complete quantized weight: {error}.") from None
+            raise BadFile(f"{self.folder}: {publics[0]} is not a complete quantized weight: {error}.") from None
 
 
 def has_weights(folder: Path) -> bool:
@@ -263,7 +263,7 @@ def _open(path: Path, stack: ExitStack) -> tuple[object, dict[str, tuple[int, ..
         with path.open("rb") as begun:
             if begun.read(len(LFS)) == LFS:
                 raise DataError(f"{path} is a pointer of Git LFS. Get the file itself: git lfs pull") from None
-        raise DamagedFile(f"{path} is not a complete safetensors file ({error}). The file may be truncated.") from None
+        raise BadFile(f"{path} is not a complete safetensors file ({error}). The file may be truncated.") from None
 
 
 def load_weights(

@@ -128,11 +128,11 @@ def _all_seeds(
 ) -> dict[str, object]:
     results, run, without = dict[int, dict[str, Any]](), folder.path, Without()
     for seed in range(config.train.seed, config.train.seed + seeds):
-        console.say(f"[bold]seed {seed}[/]", markup=True)
         seeded = config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
         if config.per_label:
             without = Without()  # each seed has other training examples
-        results[seed] = one(seeded, run / f"seed-{seed}", without=without)
+        with console.part(f"seed-{seed}"):
+            results[seed] = one(seeded, run / f"seed-{seed}", without=without)
     first = next(iter(results.values()))
     metrics = first["metrics"]
     summed = {

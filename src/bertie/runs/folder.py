@@ -18,7 +18,7 @@ from typing import Any
 
 from bertie import checksums, folders
 from bertie.console import console
-from bertie.errors import DamagedFile, DataError, UsageError
+from bertie.errors import BadFile, DataError, UsageError
 from bertie.files import LOCK, read_json, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.models.folder import MODEL_FOLDER
@@ -96,7 +96,7 @@ def read_findings(run: Path) -> dict[str, Any]:
 def _read(path: Path, *keys: str) -> dict[str, Any]:
     value = read_json(path)
     if not isinstance(value, dict) or not value.keys() >= {*keys}:
-        raise DamagedFile(f"{path} is damaged: it contains no {path.stem}.")
+        raise BadFile(f"{path} is damaged: it contains no {path.stem}.")
     return value
 
 
@@ -105,10 +105,6 @@ class RunFolder:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-
-    def read_log(self) -> list[dict[str, Any]]:
-        """Returns the lines of metrics.jsonl."""
-        return log.read(self.path)
 
     def check(self, *, overwrite: bool = False) -> None:
         """Raises UsageError early, before anything is read, when the run could not be written."""

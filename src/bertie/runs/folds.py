@@ -148,10 +148,10 @@ def _all_folds(
 ) -> dict[str, object]:
     run, results = folder.path, dict[str, dict[str, Any]]()
     for fold in plan.folds:
-        console.say(f"[bold]{fold.name}[/]", markup=True)
-        results[fold.name] = one(run=run / fold.name, examples=fold.examples)
-    console.say(f"[bold]{FINAL}[/]: all rows", markup=True)
-    final = one(run=run / FINAL, examples=plan.final)
+        with console.part(fold.name):
+            results[fold.name] = one(run=run / fold.name, examples=fold.examples)
+    with console.part(FINAL):
+        final = one(run=run / FINAL, examples=plan.final)
     folder.begin()
     each = [[*_logits(run / fold.name, fold)] for fold in plan.folds]
     parts = [part for some in each for part in some]

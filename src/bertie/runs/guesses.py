@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from bertie.data.batch import Batch
-from bertie.errors import DamagedFile
+from bertie.errors import BadFile
 from bertie.files import write_bytes
 from bertie.models.heads import VocabularyHead
 from bertie.models.model import TorchModel
@@ -107,5 +107,5 @@ def guesses(run: Path) -> list[dict[str, Any]]:
     try:
         lines = [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
     except ValueError as error:
-        raise DamagedFile(f"{path} has a line that is not JSON ({error}).") from None
+        raise BadFile(f"{path} has a line that is not JSON ({error}).") from None
     return lines

@@ -21,7 +21,7 @@ import xxhash
 from rich.markup import escape
 
 from bertie.console import console
-from bertie.errors import BertieError, DamagedFile, DataError, MissingPackage, UsageError
+from bertie.errors import BadFile, BertieError, DataError, NoPackage, UsageError
 from bertie.files import read_journal
 from bertie.models.folder import fingerprint
 from bertie.runs.config import EPOCHS, FinetuneConfig
@@ -252,7 +252,7 @@ def _optuna() -> object:
         import optuna
         import optuna.storages.journal
     except ImportError:
-        raise MissingPackage("`bertie tune` needs optuna: pip install 'bertie[tune]'.") from None
+        raise NoPackage("`bertie tune` needs optuna: pip install 'bertie[tune]'.") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 
@@ -301,9 +301,7 @@ def _journal(library: Any, path: Path) -> object:
         read_journal(path)  # optuna finds a damaged last line only when it has written the next one
         return library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(path)))
     except (DataError, KeyError, TypeError, ValueError) as error:
-        raise DamagedFile(
-            f"{path} is damaged: {error!r}. Restore it from a copy, or start again: --overwrite."
-        ) from None
+        raise BadFile(f"{path} is damaged: {error!r}. Restore it from a copy, or start again: --overwrite.") from None
 
 
 def _ask(library: Any, study: "optuna.Study", seed: int, points: list[dict[str, object]] | None) -> "optuna.Trial":

@@ -19,7 +19,7 @@ from bertie.data import plans
 from bertie.data.corpus import covered
 from bertie.data.shards import Shards
 from bertie.data.tokens import home
-from bertie.errors import BertieError, DamagedFile, DataError, UsageError
+from bertie.errors import BadFile, BertieError, DataError, UsageError
 from bertie.files import read_small
 from bertie.folders import check_folder_kind
 from bertie.models import variant as models
@@ -257,7 +257,7 @@ def _corpus(run: Path) -> str:
     if not isinstance(config, PretrainConfig) or not identity:
         return "not recorded"
     if "corpus" not in identity:
-        raise DamagedFile(f"{CONFIG} is damaged: it is that of a pre-training run, but the run has read no corpus.")
+        raise BadFile(f"{CONFIG} is damaged: it is that of a pre-training run, but the run has read no corpus.")
     if config.features.column:
         tokenizer = Tokenizer.load(model_folder(config.tokenizer or config.model))
         found = Captions.read(Path(config.corpus), config.features, tokenizer).fingerprint

@@ -9,7 +9,7 @@ E examples
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -49,11 +49,6 @@ class RelationExample(Example):
     """An example of one text with its subject and object entities."""
 
     entities: tuple[Entity, ...] = ()
-
-    @classmethod
-    def between(cls, text: str, names: Iterable[tuple[int, int, str]], line: int) -> "RelationExample":
-        """Returns the example of two names in a text, each with its characters and its type."""
-        return cls((text,), None, line, "", tuple(Entity(*name) for name in names))
 
 
 @dataclass(frozen=True)

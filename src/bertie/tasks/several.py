@@ -43,11 +43,6 @@ class Part(Task):
     first: int = 0
     reads: int = 1
 
-    @property
-    def unread(self) -> str:
-        """Why the head does not answer other inputs than those of `reads` texts."""
-        return unread_reason(self.reads)
-
     def texts_of_inputs(self, trained: int | None) -> int | None:
         """Returns the number of texts that the head reads."""
         return self.reads

@@ -177,11 +177,6 @@ class TaskSource:
     Targets: TypeAlias = Targets
 
     @staticmethod
-    def batch_of(sequences: Sequences, chosen: Int, targets: Targets | None = None) -> "Batch":
-        """Returns the batch of some examples. See `batch_of_examples`."""
-        return batch_of_examples(sequences, chosen, targets or Targets())
-
-    @staticmethod
     def encode(examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int) -> Sequences:
         """Returns the token ids of examples, each of one sequence. See `encode`."""
         return encode(examples, tokenizer, max_length=max_length)

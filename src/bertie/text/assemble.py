@@ -14,7 +14,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from bertie.errors import DamagedFile, DataError, model_hint
+from bertie.errors import BadFile, DataError, model_hint
 from bertie.files import read_json, read_small
 from bertie.folders import check_folder_kind
 from bertie.text.engine import MAX_FILE_BYTES, bert_engine, guarded, read_vocabulary, special_token
@@ -52,7 +52,8 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
         if folder.is_dir():
             found, hint = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing", ""
         else:
-            found, hint = "no such folder", model_hint(folder)
+            place = " The tokenizer of a model that has a name is bertie.load(NAME).tokenizer."
+            found, hint = "no such folder", f"{place}{model_hint(folder)}"
         raise DataError(f"{folder} has neither tokenizer.json nor {wanted} (found: {found}).{hint}")
     path = folder / there[0]
     if path.name == VOCABULARY:
@@ -92,7 +93,7 @@ def _byte_level(folder: Path, settings: Settings, row: Format | None) -> tuple[t
     try:
         lines = read_small(merges, most=MAX_FILE_BYTES).decode().split("\n")
     except UnicodeDecodeError as error:
-        raise DamagedFile(f"{merges} is not UTF-8 text ({error}).") from None
+        raise BadFile(f"{merges} is not UTF-8 text ({error}).") from None
     lines = [line.rstrip("\r") for line in lines[lines[0].startswith("#version") :]]
     pairs = []
     for number, line in enumerate(filter(None, lines), 1):
@@ -202,9 +203,7 @@ def _added(folder: Path, settings: Settings) -> dict[int, AddedToken]:
                 for i, t in rows.items()
             }
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DamagedFile(
-                f"{folder / 'tokenizer_config.json'}: added_tokens_decoder is damaged ({error})."
-            ) from None
+            raise BadFile(f"{folder / 'tokenizer_config.json'}: added_tokens_decoder is damaged ({error}).") from None
     path = folder / "added_tokens.json"
     older = read_json(path) if path.is_file() else {}
     if not isinstance(older, dict) or not all(isinstance(i, int) for i in older.values()):

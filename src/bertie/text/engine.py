@@ -15,7 +15,7 @@ from typing import Any, overload
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from bertie.errors import DamagedFile, DataError
+from bertie.errors import BadFile, DataError
 from bertie.files import parse_json, read_small
 from bertie.text.charsmap import check_charsmap
 from bertie.text.normalize import Normalizer
@@ -33,7 +33,7 @@ def read_vocabulary(path: Path) -> dict[str, int]:
     try:
         text = read_small(path, most=MAX_FILE_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DamagedFile(f"{path} is not UTF-8 text ({error}).") from None
+        raise BadFile(f"{path} is not UTF-8 text ({error}).") from None
     if (pieces := text.count("\n")) > MAX_PIECES:
         raise DataError(
             f"{path} has {pieces:,} lines, more than the maximum of {MAX_PIECES:,} for a "
@@ -161,7 +161,7 @@ def reading() -> Iterator[None]:
     except BaseException as error:
         if not _is_panic(error):
             raise
-        raise DamagedFile(
+        raise BadFile(
             f"The tokenizer cannot read a text ({error}). A regular expression in its tokenizer.json is damaged or "
             "hostile. Use another model, or leave the text out."
         ) from None

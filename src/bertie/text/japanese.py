@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.errors import DataError, MissingPackage, UsageError, nearest
+from bertie.errors import DataError, NoPackage, UsageError, nearest
 
 DICTIONARIES = ("ipadic", "unidic_lite", "unidic")
 SUBWORDS = ("wordpiece", "character")
@@ -120,7 +120,7 @@ def tagger(dictionary: str) -> Any:
 
         folder = Path(importlib.import_module(dictionary).DICDIR)
     except ImportError as error:
-        raise MissingPackage(
+        raise NoPackage(
             f"This Japanese tokenizer needs the package {error.name}, which is not installed. Run: pip install "
             f'"bertie[ja]"{"" if dictionary == "unidic_lite" else " " + dictionary.replace("_", "-")}'
         ) from None

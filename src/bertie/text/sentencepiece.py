@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bertie.errors import DamagedFile, DataError
+from bertie.errors import BadFile, DataError
 from bertie.files import read_small
 from bertie.text.charsmap import check_charsmap
 
@@ -59,9 +59,7 @@ def read_model(path: Path) -> SentencePieceModel:
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     except (ValueError, struct.error) as error:  # UnicodeDecodeError is a ValueError
-        raise DamagedFile(
-            f"{path} is not a complete SentencePiece model ({error}). The file may be truncated."
-        ) from None
+        raise BadFile(f"{path} is not a complete SentencePiece model ({error}). The file may be truncated.") from None
 
 
 def _model(data: bytes) -> SentencePieceModel:

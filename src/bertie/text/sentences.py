@@ -11,7 +11,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from bertie.errors import MissingPackage
+from bertie.errors import NoPackage
 from bertie.registry import Registry
 from bertie.text.particles import resolve_particles
 
@@ -139,7 +139,7 @@ def load_kiwi() -> Any:
     try:
         from kiwipiepy import Kiwi
     except ImportError:
-        raise MissingPackage(
+        raise NoPackage(
             'Kiwi needs the package kiwipiepy, which is not installed. Run: pip install "bertie[ko]" '
             '(the "rules" splitter needs nothing).'
         ) from None

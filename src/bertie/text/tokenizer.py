@@ -20,7 +20,7 @@ import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from bertie.console import console
-from bertie.errors import DamagedFile, DataError, UsageError, WrongValue, arguments, nearest
+from bertie.errors import BadFile, DataError, UsageError, WrongValue, arguments, nearest
 from bertie.files import read_json, read_small, write_bytes, write_json
 from bertie.text.assemble import FLAGS, build, byte_files
 from bertie.text.bulk import SURROGATE, BulkEncoder, exact
@@ -101,7 +101,7 @@ class Tokenizer:
             )
         self.vocab_size: int = 1 + max(self._vocabulary.values())
         if self.vocab_size > 2 * len(self._vocabulary) + 1024:
-            raise DamagedFile(
+            raise BadFile(
                 f"The vocabulary has {len(self._vocabulary):,} tokens, but its largest id is "
                 f"{self.vocab_size - 1:,}: the file is damaged, or is not the vocabulary of a model."
             )

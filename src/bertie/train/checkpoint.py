@@ -27,7 +27,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from bertie.console import console
-from bertie.errors import DamagedFile, DataError, MissingFile, Stopped, UnreadableFile
+from bertie.errors import BadFile, DataError, MissingFile, Stopped, UnreadableFile
 from bertie.files import check_readable, file_hash, read_json, sync_folder
 from bertie.train.sharding import whole_tensor
 
@@ -143,16 +143,16 @@ def verify_checkpoint(folder: Path) -> Checkpoint:
             _verify_file(folder / name, manifest["files"][name])
         return Checkpoint(folder, int(manifest["step"]), read_json(folder / STATE))
     except (KeyError, TypeError, ValueError):
-        raise DamagedFile(f"{folder / MANIFEST} is damaged.") from None
+        raise BadFile(f"{folder / MANIFEST} is damaged.") from None
 
 
 def _verify_file(path: Path, entry: Mapping[str, object]) -> None:
     if not path.is_file():
         raise DataError(f"{path} is missing.")
     if (size := path.stat().st_size) != entry["size"]:
-        raise DamagedFile(f"{path} is damaged: it has {size:,} of {entry['size']:,} bytes.")
+        raise BadFile(f"{path} is damaged: it has {size:,} of {entry['size']:,} bytes.")
     if file_hash(path) != entry["xxh3_128"]:
-        raise DamagedFile(f"{path} is damaged: its hash differs.")
+        raise BadFile(f"{path} is damaged: its hash differs.")
 
 
 def _step(folder: Path) -> int | None:

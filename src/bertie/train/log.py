@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.console import console
-from bertie.errors import DamagedFile, Stopped
+from bertie.errors import BadFile, Stopped
 from bertie.files import atomic_write, read_small
 
 METRICS = "metrics.jsonl"
@@ -65,10 +65,10 @@ def read(run: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     except (ValueError, RecursionError) as error:
-        raise DamagedFile(f"{path} has a line that is not JSON ({error}).") from None
+        raise BadFile(f"{path} has a line that is not JSON ({error}).") from None
     for number, line in enumerate(lines, 1):
         if not isinstance(line, dict) or "kind" not in line or not isinstance(line.get("step"), int):
-            raise DamagedFile(f"{path} is damaged: line {number} has no kind or no step.")
+            raise BadFile(f"{path} is damaged: line {number} has no kind or no step.")
     return lines
 
 

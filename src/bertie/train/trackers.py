@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from uuid import uuid4
 
 from bertie.console import console
-from bertie.errors import MissingPackage
+from bertie.errors import NoPackage
 from bertie.files import read_json, write_json
 from bertie.train.callbacks import Callback, EarlyStopping, TrainingRun
 from bertie.train.config import TrainConfig
@@ -45,9 +45,7 @@ class Tracker(Callback):
         try:
             self._library: Any = import_module(self.module)
         except ImportError:
-            raise MissingPackage(
-                f"{self.name} is not installed. Install it: pip install 'bertie[{self.extra}]'"
-            ) from None
+            raise NoPackage(f"{self.name} is not installed. Install it: pip install 'bertie[{self.extra}]'") from None
         self._failed = False
         self._record: dict[str, Any] = {}
         self._thread: ThreadPoolExecutor | None = None
