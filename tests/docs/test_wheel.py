@@ -44,6 +44,7 @@ export-checkpoint run -o exported
 info run/model
 data
 families
+help rare-labels
 plan model=bert-tiny
 fill-mask run "the [MASK] soup"
 next-sentence run "the soup" "was good"

@@ -151,7 +151,7 @@ def _scores(
             notes=[*report["notes"], *undefined(report), *baseline_notes(report)],
             source=name,
         )
-        files[measures.report] = page.footer(docs="docs/evaluation.md").encode()
+        files[measures.report] = page.footer(docs="evaluation").encode()
     with atomic_writes(files) as streams:
         for stream, content in zip(streams, files.values(), strict=True):
             stream.write(content)

@@ -36,6 +36,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
         Row("predict", "bertie.cli.predict:predict", "Predict labels for texts from a file or standard input."),
         Row("evaluate", "bertie.cli.evaluate:evaluate", "Evaluate a model on labeled examples."),
         Row("serve", "bertie.apps.serve.commands.serve:serve", "Serve models over HTTP, with a page for the browser."),
+        Row("help", "bertie.apps.pages.command:show_page", "Show a page of the documentation, or list the pages."),
     ),
     "Data and text": (
         Row("sample", "bertie.apps.sample.command:sample", "Write a small table of generated examples."),

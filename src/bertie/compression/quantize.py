@@ -78,7 +78,7 @@ def check_supported(model: TorchModel) -> None:
     """Raises UsageError for a model that the native encoder does not support."""
     if reason := unsupported(model):
         raise UsageError(
-            f"This model cannot be quantized: {reason}. Only encoders of the native engine can (docs/inference.md)."
+            f"This model cannot be quantized: {reason}. Only encoders of the native engine can (bertie help inference)."
         )
 
 

@@ -171,4 +171,4 @@ def _parsed(tree: Mapping[str, object], path: Path) -> Catalog:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise DataError(f"{path}: {where}: {first['msg']}. docs/plan.md describes the file.") from None
+        raise DataError(f"{path}: {where}: {first['msg']}. bertie help plan describes the file.") from None

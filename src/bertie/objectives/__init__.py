@@ -98,6 +98,6 @@ def _one(kind: type[Objective], name: str, settings: Mapping[str, object]) -> Ob
                 continue
             said = first["msg"].replace("tuple", "list")
             raise UsageError(
-                f"objectives.{name}.{option} is {settings[option]!r}. {said} (docs/objectives.md)."
+                f"objectives.{name}.{option} is {settings[option]!r}. {said} (bertie help objectives)."
             ) from None
     return kind(**values)

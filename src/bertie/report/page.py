@@ -4,7 +4,7 @@
     report.tiles([("accuracy", "0.61", "5 seeds")])
     report.section("Loss", "Nats per masked token.").chart(line_chart(...), "Lower is better.")
     report.table(["stage", "seconds"], [["corpus", 12.1]])
-    report.footer(made="2026-11-22", docs="docs/training.md")
+    report.footer(made="2026-11-22", docs="training")
     report.save(Path("runs/x/report.html"))
 
 Every method returns the report. Text is escaped; `html`, and a table's cells that are `Html`, take markup as it is.
@@ -202,7 +202,7 @@ class Report:
             about = "Bertie"
         lines = [f"<p>{about}{f' · run of {escape(made)}' if made else ''}</p>"]
         lines += [f"<p>Repeat this run: <code>{escape(command)}</code></p>"] if command else []
-        self._footer = "".join([*lines, f"<p>How to read this page: <code>{escape(docs)}</code></p>"])
+        self._footer = "".join([*lines, f"<p>How to read this page: <code>bertie help {escape(docs)}</code></p>"])
         return self
 
     def html(self, markup: str) -> Self:

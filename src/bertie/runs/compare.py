@@ -150,7 +150,7 @@ def page(runs: Sequence[RunComparison], command: str) -> Report:
     if found["differing"]:
         report.section("Settings that differ").table(*setting_rows(found), stack=True)
     report.curves(_curves(runs))
-    return report.footer(command=command, docs="docs/runs.md")
+    return report.footer(command=command, docs="runs")
 
 
 def figure_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:

@@ -31,7 +31,7 @@ from bertie.tasks.datasets import DATASETS
 from bertie.train import log
 
 DRAWN = 3  # metrics whose values on dev are drawn
-DOCS = "docs/evaluation.md"
+DOCS = "evaluation"
 
 
 def is_finetuning(run: Path) -> bool:

@@ -73,7 +73,7 @@ def page(run: Path | str) -> Report:
     _corpora(report, config)
     report.settings(flatten(config.model_dump(mode="json")))
     command = f"bertie pretrain -c {run / CONFIG} -o NEW_FOLDER"
-    return report.footer(made=made(run), command=command, docs="docs/training.md")
+    return report.footer(made=made(run), command=command, docs="training")
 
 
 def made(run: Path) -> str:

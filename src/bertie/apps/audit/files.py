@@ -59,4 +59,4 @@ def validated(kind: type[T], raw: object, path: Path) -> list[T]:
     except ValidationError as error:
         first = error.errors()[0]
         place = ": ".join([str(path), *[".".join(map(str, first["loc"]))] * bool(first["loc"])])
-        raise DataError(f"{place}: {first['msg']}. See docs/audit.md.") from None
+        raise DataError(f"{place}: {first['msg']}. See: bertie help audit.") from None

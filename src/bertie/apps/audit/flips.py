@@ -124,7 +124,7 @@ def read_lists(path: Path) -> dict[str, Swaps]:
     """Returns the lists of pairs of a YAML file: {"swaps": {name: [[word, partner], ...]}}."""
     lists = SourceFile(path).yaml().get("swaps")
     if not isinstance(lists, dict) or not lists:
-        raise DataError(f"{path}: swaps must name lists of pairs. See docs/audit.md.")
+        raise DataError(f"{path}: swaps must name lists of pairs. See: bertie help audit.")
     found = {}
     for name, pairs in lists.items():
         good = isinstance(pairs, list) and all(isinstance(one, list) and len(one) == 2 for one in pairs)

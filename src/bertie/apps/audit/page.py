@@ -35,7 +35,7 @@ def page(results: Mapping[str, Any]) -> Report:
         _section(report, one)
     if results["not_measured"]:
         report.section("Not measured").pairs(results["not_measured"].items())
-    return report.footer(docs="docs/audit.md")
+    return report.footer(docs="audit")
 
 
 def _section(report: Report, one: Mapping[str, Any]) -> None:

@@ -66,7 +66,7 @@ def page(found: Mapping[str, Any]) -> Report:
         if more := details.get(title):
             report.html(f"<details><summary>{len(more)} more figures</summary>")
             report.table(COLUMNS, more, stack=True).html("</details>")
-    return report.footer(docs="docs/audit.md")
+    return report.footer(docs="audit")
 
 
 def add_remedy_to_card(folder: Path, found: Mapping[str, Any]) -> None:

@@ -126,7 +126,7 @@ def found_sources(asked: Asked) -> dict[str, Source]:
         if not known:
             raise DataError(
                 f"No audit set was recognized in {given}. Known are the published files of CrowS-Pairs, StereoSet, "
-                "BBQ, KoBBQ and WEAT/SEAT, and own word sets and templates (docs/audit.md)."
+                "BBQ, KoBBQ and WEAT/SEAT, and own word sets and templates (bertie help audit)."
             )
         for name, file in known:
             paths[name].append(file)

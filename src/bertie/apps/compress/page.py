@@ -77,7 +77,7 @@ def page(results: Mapping[str, Any]) -> Report:
             ("time", quantity(sum(row["seconds"] for row in rows), "s")),
         ]
     )
-    return report.footer(docs="docs/compress.md")
+    return report.footer(docs="compress")
 
 
 def _front(points: Mapping[str, tuple[float, float]]) -> list[str]:

@@ -52,7 +52,7 @@ def page(run: Path) -> Report:
     command = f"bertie demo --minutes {asked.get('minutes', 7.5):g}"
     command += f" --corpus {asked['text']}" if asked.get("text") else ""
     date = f"{datetime.fromtimestamp((run / 'stages.json').stat().st_mtime, UTC):%Y-%m-%d %H:%M} UTC"
-    return report.footer(made=date, command=f"{command} -o NEW_FOLDER", docs="docs/demo.md")
+    return report.footer(made=date, command=f"{command} -o NEW_FOLDER", docs="demo")
 
 
 def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[tuple[str, ...]]:

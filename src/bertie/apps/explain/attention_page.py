@@ -194,7 +194,7 @@ def page(found: TextAttention, model: str) -> Report:
         "How to read this",
         READING,
     )
-    return report.footer(docs="docs/attention.md")
+    return report.footer(docs="attention")
 
 
 def card_parts(found: TextAttention) -> list[object]:

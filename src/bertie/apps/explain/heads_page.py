@@ -29,7 +29,7 @@ def page(
         _removal(report, removal)
     if statistics is not None:
         statistics_section(report, statistics)
-    return report.footer(docs="docs/attention.md")
+    return report.footer(docs="attention")
 
 
 def card_parts(

@@ -50,7 +50,7 @@ def page(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]
         "How to read this",
         f"Blue words raise the logit, orange words lower it. {READING}",
     )
-    return report.footer(docs="docs/explain.md")
+    return report.footer(docs="explain")
 
 
 def completeness(found: Attribution) -> str:

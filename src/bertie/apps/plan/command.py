@@ -53,7 +53,8 @@ class AssumptionOptions:
         float | None, typer.Option("--price", min=0.0, max=1e6, help="USD per device and hour, for all devices.")
     ] = None
     prices: Annotated[
-        Path | None, typer.Option("--prices", help="Dated YAML file of prices, instead of Bertie's. See docs/plan.md.")
+        Path | None,
+        typer.Option("--prices", help="Dated YAML file of prices, instead of Bertie's. See: bertie help plan."),
     ] = None
     catalog: Annotated[
         Path | None, typer.Option("--catalog", help="YAML file with devices, prices and grids of your own.")
@@ -249,7 +250,7 @@ def _show_budget(
     console.say(
         f"What fits into {quantity(seconds, 's')} on {device}. * marks the largest preset that reads 20 tokens "
         "per parameter, a rule of thumb from decoders (Hoffmann et al. 2022). The loss, in nats per masked token, is "
-        "from a rough law of small runs of Bertie (docs/plan.md)."
+        "from a rough law of small runs of Bertie (bertie help plan)."
         + " The first presets were tried on this machine for 30 s; the others use the last measured rate."
         * tried
     )

@@ -26,7 +26,7 @@ def page(title: str, plan: RunPlan, found: Mapping[str, Forecast], given: Given,
     _bill(report, plan)
     _machines(report, found, given)
     _sources(report, next(iter(found)), given, known)
-    return report.footer(docs="docs/plan.md")
+    return report.footer(docs="plan")
 
 
 def money(one: Forecast) -> str:
@@ -83,8 +83,12 @@ def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> No
 def _sources(report: Report, key: str, given: Given, known: ProcessorCatalog) -> None:
     one, device, grid = given(key), known.device(key), known.grid(given(key).country)
     rows = [
-        ["operations", "L(8h² + 4hf) + 4Lhs + m(2h² + 2hV) per token forward, times 3", "docs/plan.md"],
-        ["memory", "fitted to measured runs", "Korthikanti et al. 2022 for the form; docs/plan.md for the constants"],
+        ["operations", "L(8h² + 4hf) + 4Lhs + m(2h² + 2hV) per token forward, times 3", "bertie help plan"],
+        [
+            "memory",
+            "fitted to measured runs",
+            "Korthikanti et al. 2022 for the form; bertie help plan for the constants",
+        ],
         ["peak rates, power, memory of devices", "dense 16-bit products", "the makers' data sheets"],
         ["utilization", f"{one.utilization:g}", "usual for encoders: 0.2 to 0.45 on one GPU; --utilization"],
         ["power of a GPU", f"{device.LOAD:.0%} of the board power", "an assumption"],
@@ -164,4 +168,4 @@ def budget_page(rows: Sequence[Mapping[str, Any]], device: str, seconds: float) 
         for one in found.points
     ]
     report.table(["run", "parameters of the layers", "tokens", "loss", "law"], points, caption="The runs.")
-    return report.footer(docs="docs/plan.md")
+    return report.footer(docs="plan")

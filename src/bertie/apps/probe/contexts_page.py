@@ -45,7 +45,7 @@ def page(found: Mapping[str, Any], model: str) -> Report:
         ["text", *map(str, range(1, len(contexts) + 1))],
         [[str(number), *(f"{x:z.3f}" for x in row)] for number, row in enumerate(last["similarity"], 1)],
     )
-    return report.footer(docs="docs/probe.md")
+    return report.footer(docs="probe")
 
 
 def card_parts(found: Mapping[str, Any]) -> list[object]:

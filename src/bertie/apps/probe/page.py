@@ -33,7 +33,7 @@ def page(results: Mapping[str, Any]) -> Report:
     )
     pooling = {"mean": "the mean of its tokens", "first": "that of its first token"}[results["pooling"]]
     report.text(f"The vector of a word is {pooling}. The vector of a sentence is the mean of its words.")
-    return report.footer(docs="docs/probe.md")
+    return report.footer(docs="probe")
 
 
 def card_parts(results: Mapping[str, Any]) -> list[object]:

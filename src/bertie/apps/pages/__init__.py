@@ -1,0 +1,1 @@
+"""The pages of the documentation, which a wheel has too."""
