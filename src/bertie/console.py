@@ -28,8 +28,7 @@ from bertie.files import seal, shown
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
-    from rich.table import Table
-    from rich.text import Text
+    from rich.console import RenderableType
 
 T = TypeVar("T")
 PLAIN_LINE_EVERY_S = 5.0
@@ -202,8 +201,8 @@ class Console:
                 self.stderr().print("warning:", style="yellow", end=" ")
                 self.stderr().print(harmless(message))
 
-    def show(self, table: "Table | Text | str", *, markup: bool = False) -> None:
-        """Prints a result to stdout: a rich table or a line of text. markup: as in `say`, in cells too."""
+    def show(self, table: "RenderableType", *, markup: bool = False) -> None:
+        """Prints a result to stdout: a line of text, or what rich draws. markup: as in `say`, in cells too."""
         from rich.console import Console as RichConsole
         from rich.segment import Segment, Segments
         from rich.text import Text
