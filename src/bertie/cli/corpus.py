@@ -136,7 +136,7 @@ def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:
     if console.verbosity.json:
         console.emit({**opened.card, "first_documents": first})
         return
-    console.show(Markdown(opened.text()))  # type: ignore[arg-type]  # anything rich renders
+    console.show(Markdown(opened.text()))
     for number, document in enumerate(first, 1):
         console.show(f"\ndocument {number}")
         for sentence in document:

@@ -51,7 +51,7 @@ def show_page(
     elif sys.stdout.isatty():
         from rich.markdown import Markdown
 
-        console.show(Markdown(text))
+        console.show(Markdown(text, hyperlinks=False))
     else:
         sys.stdout.write(text)
 
