@@ -20,7 +20,7 @@ from bertie.infer.traffic import Traffic
 from bertie.models.lora import Adapter, Lora
 from bertie.runs.adapters import on_one_base
 from bertie.runs.models import load
-from bertie.runs.opening import open_adapters
+from bertie.runs.opening import ModelFolder
 from serving import Process, until
 from toys import toy_model
 
@@ -87,7 +87,7 @@ def test_an_adapter_of_another_base_is_refused_by_its_hash(home: Path, tmp_path:
     with pytest.raises(DataError, match="another hash"):
         on_one_base(other, {"x": home / "x" / "model" / "adapter"}, device="cpu")
     with pytest.raises(UsageError, match="run in torch"):
-        open_adapters(home / "base", {"x": home / "x" / "model" / "adapter"}, engine="native")
+        ModelFolder(home / "base").open_adapters({"x": home / "x" / "model" / "adapter"}, engine="native")
 
 
 def test_training_leaves_traffic_for_the_adapter(home: Path):

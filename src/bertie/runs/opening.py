@@ -90,31 +90,6 @@ def open_model(
     return weights
 
 
-def open_adapters(
-    base: str | Path,
-    adapters: Mapping[str, str | Path],
-    *,
-    device: str = "auto",
-    precision: str = "fp32",
-    engine: str = "auto",
-    threads: int | None = None,
-) -> "dict[str, Engine]":
-    """Opens adapters of LoRA on one base, whose weights are in memory once. Arguments as for `open_engine`.
-
-    Raises UsageError for the native engine, which has a copy of its weights, and DataError for another base.
-    """
-    if check_names(precision, engine) == "native":
-        raise UsageError("Several adapters on one base run in torch. Omit the engine, or merge each with its base.")
-    import torch
-
-    from bertie.runs.adapters import on_one_base
-
-    if threads:
-        torch.set_num_threads(threads)
-    folders = {name: Path(folder) for name, folder in adapters.items()}
-    return {**on_one_base(Path(base), folders, device=device, precision=precision)}
-
-
 class ModelFolder:
     """The folder of a model, of a run or of a checkpoint, by its name or path."""
 
@@ -140,8 +115,20 @@ class ModelFolder:
         engine: str = "auto",
         threads: int | None = None,
     ) -> "dict[str, Engine]":
-        """Opens adapters of LoRA on this base, whose weights are in memory once. See `open_adapters`."""
-        return open_adapters(self.name, adapters, device=device, precision=precision, engine=engine, threads=threads)
+        """Opens adapters of LoRA on this base, whose weights are in memory once. Arguments as for `open_engine`.
+
+        Raises UsageError for the native engine, which has a copy of its weights, and DataError for another base.
+        """
+        if check_names(precision, engine) == "native":
+            raise UsageError("Several adapters on one base run in torch. Omit the engine, or merge each with its base.")
+        import torch
+
+        from bertie.runs.adapters import on_one_base
+
+        if threads:
+            torch.set_num_threads(threads)
+        folders = {name: Path(folder) for name, folder in adapters.items()}
+        return {**on_one_base(Path(self.name), folders, device=device, precision=precision)}
 
     def open_engine(
         self,
