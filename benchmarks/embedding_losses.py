@@ -129,7 +129,8 @@ def theirs(own: Set, train: Path, dev: Path, seed: int, folder: Path) -> tuple[f
     from sentence_transformers.training_args import BatchSamplers
 
     torch.manual_seed(seed)
-    model = peer.SentenceTransformer(str(hub.place(own.model)), device="cpu")
+    options = {"dtype": torch.float32}  # the files are 16 bit, in which training diverges
+    model = peer.SentenceTransformer(str(hub.place(own.model)), device="cpu", model_kwargs=options)
     model.max_seq_length = LENGTH
     with train.open(newline="") as lines:
         columns: dict[str, list[Any]] = {name: [] for name in own.columns}
