@@ -9,6 +9,7 @@ import pytest
 from test_pretrain import NANO, home, settings, thread
 
 import bertie
+from bertie.api import pretrain
 from bertie.errors import DataError, UsageError
 from bertie.text.tokenizer import Tokenizer
 
@@ -33,6 +34,12 @@ def test_a_run_is_a_value_and_leaves_nothing(home: Path, tmp_path: Path) -> None
     assert not folder.exists()
     assert bertie.Run.of(kept.folder).scores.to_dict() == json.loads(json.dumps(kept.scores.to_dict()))
     assert bertie.fill_mask(kept.model, "the [MASK]")
+
+
+def test_a_setting_that_is_none_is_null_as_in_the_shell(home: Path) -> None:
+    options = {**QUICK, "config": "pretrain-ten-minutes", "settings": SHAPE | {"objectives.nsp": None}}
+    with pretrain._ready({"corpus": str(home / "corpus"), "tokenizer": home / "tokenizer", **options}) as ready:
+        assert [name for name, options in ready.objectives.items() if options is not None] == ["mlm"]
 
 
 def test_arguments_are_the_settings_of_the_command(home: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Unpack
 
 from bertie import settings as configs
 from bertie.api.finetune import THEIRS as TRAINERS
-from bertie.api.finetune import check_alone, chosen_of
+from bertie.api.finetune import check_alone, chosen_of, overrides_of
 from bertie.api.options import PretrainOptions
 from bertie.api.run import Plan, Run, run_in
 from bertie.console import console
@@ -176,7 +176,7 @@ def _ready(call: Mapping[str, object]) -> Iterator[PretrainConfig]:
         "features.column": call["features"] or None,
         **chosen_of(PRETRAIN, call),
     }
-    overrides, again = tuple(call["overrides"] or ()), None if call["from_"] is None else Path(call["from_"])
+    overrides, again = overrides_of(call), None if call["from_"] is None else Path(call["from_"])
     if again is not None and config is not None:
         raise UsageError(
             f"`config` and `from_` cannot be combined. `from_` is `config={again / 'run.yaml'}` with a check of the "
