@@ -175,7 +175,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (71_637, 45_000),
+    core_lines: (71_643, 45_000),
     core_files: (452, 290),
     imports_inside_functions: (116, 60),
     uses_of_any: (935, 600),

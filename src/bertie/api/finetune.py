@@ -311,7 +311,7 @@ def settings_ready(call: Mapping[str, object]) -> Iterator[FinetuneConfig]:
         check_alone(config, chosen)
     elif call["few_shot"] and config is not None:
         raise UsageError(f"`few_shot` and -c {config} exclude each other. Write `extends: {FEW_SHOT}` in the file.")
-    overrides, train = overrides_of(call), call["train"]
+    overrides, train = overrides_of(call["settings"], call["overrides"]), call["train"]
     if config is None and train is None and not (chosen.get("data") or chosen.get("train_file") or overrides):
         raise UsageError("No training examples given. Pass `train=FILE`, or `data` and `data_dir`.")
     with ExitStack() as stack:
@@ -352,10 +352,9 @@ def chosen_of(names: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[st
     return chosen | dict(arguments["settings"] or {})
 
 
-def overrides_of(call: Mapping[str, Any]) -> tuple[str, ...]:
+def overrides_of(settings: Mapping[str, object] | None, overrides: Sequence[str] | None) -> tuple[str, ...]:
     """Returns the settings of a call as texts: "name=null" for each of `settings` that is None, and `overrides`."""
-    nulls = (f"{name}=null" for name, value in (call["settings"] or {}).items() if value is None)
-    return (*nulls, *(call["overrides"] or ()))
+    return (*(f"{name}=null" for name, value in (settings or {}).items() if value is None), *(overrides or ()))
 
 
 def _by_names(value: Mapping[object, object]) -> dict[str, object]:

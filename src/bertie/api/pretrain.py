@@ -176,7 +176,8 @@ def _ready(call: Mapping[str, object]) -> Iterator[PretrainConfig]:
         "features.column": call["features"] or None,
         **chosen_of(PRETRAIN, call),
     }
-    overrides, again = overrides_of(call), None if call["from_"] is None else Path(call["from_"])
+    overrides = overrides_of(call["settings"], call["overrides"])
+    again = None if call["from_"] is None else Path(call["from_"])
     if again is not None and config is not None:
         raise UsageError(
             f"`config` and `from_` cannot be combined. `from_` is `config={again / 'run.yaml'}` with a check of the "
