@@ -94,18 +94,6 @@ def _korean_name(label: str, rng: random.Random) -> str:
     return place if label == "LOC" else place + rng.choice(TRADES)
 
 
-def question_row(index: int, rng: random.Random) -> dict[str, object]:
-    """A question about one of two events, its context and its answer. The kinds of questions take turns."""
-    subject = list(QUESTION_FORMS)[index % len(QUESTION_FORMS)]
-    people = [rng.choice(SURNAMES) + first for first in rng.sample(FORENAMES, 2)]
-    events, sentences = [], []
-    for person, place, day, (did, things) in zip(
-        people, rng.sample(VILLAGES, 2), rng.sample(WEEKDAYS, 2), rng.sample(DEEDS, 2), strict=True
-    ):
-        events.append({"person": person, "place": place, "day": day, "thing": rng.choice(things), "did": did})
-        sentences.append(rng.choice(EVENT_SENTENCES).format(**events[-1]))
-    about = rng.randrange(2)
-    context, answer = " ".join(sentences), events[about][subject]
-    start = (len(sentences[0]) if about else 0) + sentences[about].index(answer) + about
-    question = QUESTION_FORMS[subject].format(**events[about])
-    return {"question": question, "context": context, "answers": [{"text": answer, "answer_start": start}]}
+def two_people(rng: random.Random) -> list[str]:
+    """The names of two people, whose forenames differ."""
+    return [rng.choice(SURNAMES) + first for first in rng.sample(FORENAMES, 2)]

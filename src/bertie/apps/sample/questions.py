@@ -1,8 +1,12 @@
 """Questions about two things that happened, with the answer and its place in the text."""
 
 import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from bertie.apps.sample import korean
 from bertie.apps.sample.names import FIRST, NAMES
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -22,18 +26,54 @@ QUESTIONS = {
 }
 
 
-def row(index: int, rng: random.Random) -> dict[str, Any]:
+@dataclass(frozen=True)
+class EventGrammar:
+    """The words of events. deeds: the words of a deed in sentences and questions, and what it is done to."""
+
+    people: Callable[[random.Random], Sequence[str]]
+    places: Sequence[str]
+    days: Sequence[str]
+    deeds: Sequence[tuple[Mapping[str, str], Sequence[str]]]
+    sentences: Sequence[str]
+    questions: Mapping[str, str]
+
+
+def row(grammar: EventGrammar, index: int, rng: random.Random) -> dict[str, Any]:
     """A question about one of two events, its context and its answer. The kinds of questions take turns."""
-    asked = list(QUESTIONS)[index % len(QUESTIONS)]
+    subject = list(grammar.questions)[index % len(grammar.questions)]
+    people, places, days = grammar.people(rng), rng.sample(grammar.places, 2), rng.sample(grammar.days, 2)
     events, sentences = [], []
-    for person, place, day, (past, infinitive, things) in zip(
-        rng.sample(FIRST, 2), rng.sample(NAMES, 2), rng.sample(DAYS, 2), rng.sample(ACTIONS, 2), strict=True
-    ):
-        event = {"person": person, "place": place, "day": day, "thing": rng.choice(things)}
-        events.append({**event, "past": past, "infinitive": infinitive})
-        sentences.append(rng.choice(PATTERNS).format(**events[-1]))
+    for person, place, day, (words, things) in zip(people, places, days, rng.sample(grammar.deeds, 2), strict=True):
+        events.append({"person": person, "place": place, "day": day, "thing": rng.choice(things), **words})
+        sentences.append(rng.choice(grammar.sentences).format(**events[-1]))
     about = rng.randrange(2)
-    context, answer = " ".join(sentences), events[about][asked]
+    context, answer = " ".join(sentences), events[about][subject]
     start = (len(sentences[0]) if about else 0) + sentences[about].index(answer) + about
-    question = QUESTIONS[asked].format(**events[about])
+    question = grammar.questions[subject].format(**events[about])
     return {"question": question, "context": context, "answers": [{"text": answer, "answer_start": start}]}
+
+
+QUESTION_ROWS = {
+    "en": partial(
+        row,
+        EventGrammar(
+            lambda rng: rng.sample(FIRST, 2),
+            NAMES,
+            DAYS,
+            [({"past": past, "infinitive": infinitive}, things) for past, infinitive, things in ACTIONS],
+            PATTERNS,
+            QUESTIONS,
+        ),
+    ),
+    "ko": partial(
+        row,
+        EventGrammar(
+            korean.two_people,
+            korean.VILLAGES,
+            korean.WEEKDAYS,
+            [({"did": did}, things) for did, things in korean.DEEDS],
+            korean.EVENT_SENTENCES,
+            korean.QUESTION_FORMS,
+        ),
+    ),
+}
