@@ -64,20 +64,19 @@ def assess_run(trained: Trained) -> Assessed:
     """Evaluates the selected weights, loaded from where they were saved, on dev."""
     prepared = trained.prepared
     predictor, calibrated = select_weights(trained)
-    task, plain, before = predictor.task, prepared.task, None
+    task, plain = predictor.task, prepared.task
     scores, findings = task.scores(), Findings(task, prepared.examples.metrics[0])
     shown = compared_examples(task, prepared.dev.examples) if _compares(prepared) else set()
-    if calibrated.in_weights or task != plain:
-        before = plain.scores()
-
+    before = plain.scores() if calibrated.in_weights or task != plain else None
     folder = trained.run / MODEL
     traffic = Traffic.of_model(folder)
     in_use = predictor.replace(task_or_none=saved_task(prepared.config, task))
 
-    def count_more(part: Labeled, logits: Array) -> None:
+    def count_more(part: Labeled, logits: Array, answers: Sequence[Prediction]) -> None:
         if before is not None:
             plain.count(before, part.examples, plain.decode(calibrated.raw(logits), part.sequences, part.examples))
-        answers = in_use.task.decode(logits, part.sequences, part.examples)
+        if in_use.task != task:
+            answers = in_use.task.decode(logits, part.sequences, part.examples)
         traffic.count_all(in_use.pipeline, part.examples, part.sequences, answers, in_use.engine)
 
     stream = stream_answers(predictor, prepared.dev, scores, findings, watch=count_more)
@@ -132,13 +131,13 @@ def stream_answers(
     scores: Scores,
     findings: Findings | None = None,
     most: int | None = None,
-    watch: Callable[[Labeled, Array], None] = lambda part, logits: None,
+    watch: Callable[[Labeled, Array, Sequence[Prediction]], None] = lambda part, logits, answers: None,
 ) -> Iterator[tuple[Example, Prediction]]:
-    """Yields the (first) examples with their predictions, and counts them. watch: gets examples and their logits."""
+    """Yields the (first) examples with their predictions, and counts them. watch: gets each part, with its logits."""
     task = predictor.task
     for part, logits in rows.logits(predictor, most):
-        watch(part, logits)
         answers = task.decode(logits, part.sequences, part.examples)
+        watch(part, logits, answers)
         task.count(scores, part.examples, answers)
         if findings is not None:
             findings.add(part.examples, answers, part.sequences.tokens.tolist(), part.sequences.fits.tolist())
