@@ -24,7 +24,7 @@ from bertie.data.sequences import STANDS, UNSEEN, Sequences
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
-from bertie.nn.loss import right
+from bertie.models.loss import right
 from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:

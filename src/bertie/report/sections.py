@@ -1,7 +1,7 @@
 """The sections of a page about predictions: metrics, confusion matrix, labels, calibration, subgroups, errors.
 
 They are drawn from the report of the task's scores (metrics/base.py) with the intervals of its fractions
-(metrics/intervals.py), and from `Findings`. Each section shows what it finds there, so no code depends on a task.
+(metrics/base.py), and from `Findings`. Each section shows what it finds there, so no code depends on a task.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -25,7 +25,7 @@ from bertie.runs.finetune_prepare import prepare_run, with_steps
 from bertie.runs.finetune_train import take_model, train_run
 from bertie.runs.folder import CONFIG, RunFolder, seed_runs
 from bertie.runs.forecast import at_start, forecast_of
-from bertie.runs.models import MODEL
+from bertie.runs.layout import MODEL
 from bertie.runs.work import finetuning_work
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.losses import LossFunction
