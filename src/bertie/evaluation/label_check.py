@@ -106,7 +106,7 @@ def folds(
 
     Each label is spread evenly. Rows of one group, and rows with the same texts, are in one fold.
     """
-    fold_of, seen = dict[Hashable, int](), dict[Any, int]()
+    fold_of, seen = dict[Hashable, int](), dict[object, int]()
     fold_E = np.zeros(len(train), np.int64)
     for i, example in enumerate(train):
         name = example.texts if (own := group(example)) is None else (own,)

@@ -175,7 +175,7 @@ def usual_seeds(config: FinetuneConfig) -> int:
 
 def plan_finetuning(
     config: FinetuneConfig, *, trial: float | None = None, clock: Callable[[], float] = time.monotonic
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns the plan of a run for --dry-run, after all checks that need no training, with a forecast of its cost.
 
     trial: seconds of a trial on this machine; None: TRIAL_S, or a stored trial of the same run; 0: no trial. clock:

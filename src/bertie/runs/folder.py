@@ -150,7 +150,7 @@ class RunFolder:
             )
         return None
 
-    def answer(self, results: dict[str, Any], page: Callable[[], Report], *, keep: bool) -> dict[str, Any]:
+    def answer(self, results: dict[str, object], page: Callable[[], Report], *, keep: bool) -> dict[str, Any]:
         """Returns the results of a finished run, after writing its last files if its process was killed before."""
         if is_main() and not (self.path / checksums.CHECKSUMS).exists():
             self._seal(page, keep)

@@ -147,7 +147,7 @@ def plan_folds(config: FinetuneConfig, folds: int) -> Plan:
 def _all_folds(
     config: FinetuneConfig, plan: Plan, folder: RunFolder, one: Callable[..., dict[str, object]]
 ) -> dict[str, object]:
-    run, results = folder.path, dict[str, dict[str, Any]]()
+    run, results = folder.path, dict[str, dict[str, object]]()
     for fold in plan.folds:
         with console.part(fold.name):
             results[fold.name] = one(run=run / fold.name, examples=fold.examples)
