@@ -96,7 +96,7 @@ def check(folder: Path, *, covered: Callable[[str], bool] = lambda name: False) 
 
     covered: names that are checked elsewhere. Raises DataError when the list itself is missing or damaged.
     """
-    files: Mapping[str, Mapping[str, Any]] = read(folder)["files"]
+    files: Mapping[str, Mapping[str, object]] = read(folder)["files"]
     found = FolderCheck(len(files))
     for name, expected in files.items():
         message = problem(folder / name, expected)

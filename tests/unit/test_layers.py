@@ -17,7 +17,7 @@ from bertie.errors import DataError, UsageError
 from bertie.infer.layers import token_vectors
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.facts import Facts
-from bertie.runs.models import load
+from bertie.runs.weights import load
 from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model
 

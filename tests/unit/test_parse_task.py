@@ -19,7 +19,7 @@ from bertie.io.table_format import TableFormat
 from bertie.io.words import TaggedExample, spaced
 from bertie.metrics.parsing import ParseScores
 from bertie.models.biaffine import RANK, SPACE, arc_scores, relation_scores
-from bertie.runs.models import load
+from bertie.runs.weights import load
 from bertie.tasks.datasets import DATASETS, check
 from bertie.tasks.parse import LAST, ParsePrediction, ParseTask
 from bertie.tasks.source import batch_of_examples

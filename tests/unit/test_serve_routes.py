@@ -22,7 +22,7 @@ from bertie.infer.pairs import verdicts
 from bertie.infer.predict import Predictor
 from bertie.io.columns import find_columns
 from bertie.io.table_format import Columns
-from bertie.runs.models import load
+from bertie.runs.weights import load
 from bertie.tasks.embed import EmbedTask
 from bertie.training_facts import read_training_facts, write_training_facts
 from serving import MAX_LENGTH, TASK_NAMES, Live, LocalWorker, live, make_models

@@ -18,10 +18,10 @@ from bertie.errors import DataError
 from bertie.files import files_in
 from bertie.io import sources
 from bertie.io.brat import annotation_files
-from bertie.models.weights import INDEX, WEIGHTS, weight_files
+from bertie.models.files import INDEX, WEIGHTS, weight_files
 from bertie.runs.folder import CONFIG, RESULTS, read_results
-from bertie.runs.models import load
 from bertie.runs.opening import open_engine
+from bertie.runs.weights import load
 from bertie.train import log
 from toys import toy_model
 

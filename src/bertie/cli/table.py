@@ -140,7 +140,7 @@ def load(row: Row) -> Any:
 class _Table(Mapping[str, object]):
     """Name -> click command, imported when it is asked for."""
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         return load(rows()[name])
 
     def __iter__(self) -> Iterator[str]:

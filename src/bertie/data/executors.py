@@ -105,7 +105,7 @@ def _on_ray(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
         local = {} if os.environ.get("RAY_ADDRESS") else {"address": "local", "num_cpus": workers}
         ray.init(include_dashboard=False, log_to_driver=False, logging_level="error", **local)
     remote = ray.remote(max_retries=RAY_RETRIES, num_cpus=1)(_do_in)
-    waiting, running = deque(jobs), dict[Any, int]()
+    waiting, running = deque(jobs), dict[object, int]()
     most = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))  # units given out: memory does not grow with a corpus
     try:
         while waiting or running:

@@ -53,7 +53,7 @@ def flattened(config: Any) -> dict[str, object]:
     return values | {name: getattr(getattr(heads, head), name) for name, head in HEADS.items()}
 
 
-def changed(config: C, changes: Mapping[str, Any]) -> C:
+def changed(config: C, changes: Mapping[str, object]) -> C:
     """Returns the config with other values, by flat names. Raises UsageError for values that do not apply to it."""
     new: Any
     try:
@@ -71,7 +71,7 @@ def changed(config: C, changes: Mapping[str, Any]) -> C:
     return changed
 
 
-def built(kind: type[C], tree: Mapping[str, Any]) -> C:
+def built(kind: type[C], tree: Mapping[str, object]) -> C:
     """Returns a config from a tree of plain values. Raises NotRepresentable for a value of the wrong type."""
     try:
         adapter = ADAPTERS[kind] = ADAPTERS.get(kind) or TypeAdapter(kind)

@@ -81,7 +81,7 @@ def cloze(
             yield {"id": str(j), **row}
 
 
-def as_json(row: Mapping[str, Any]) -> str:
+def as_json(row: Mapping[str, object]) -> str:
     """Returns a question as one line of JSON."""
     return json.dumps(row, ensure_ascii=False) + "\n"
 

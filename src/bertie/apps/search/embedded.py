@@ -24,7 +24,7 @@ class Embedded(Store):
     def __init__(self, folder: Path, *, write: bool = False) -> None:
         super().__init__(folder, write=write)
         self._files: dict[str, VectorFile] = {}
-        self._graphs: dict[str, Any] = {}
+        self._graphs: dict[str, object] = {}
         self.exact = False  # whether every vector is compared, also where there is a graph
 
     @property
