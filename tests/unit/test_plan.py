@@ -85,7 +85,7 @@ def test_energy_and_carbon_of_strubell_and_patterson() -> None:
 
 @pytest.mark.parametrize(
     ("name", "measured"),
-    [("bert-tiny", 260e6), ("bert-mini", 530e6), ("bert-base", 3279e6)],  # docs/log/training-speed.md, bf16
+    [("bert-tiny", 260e6), ("bert-mini", 530e6), ("bert-base", 3279e6)],  # benchmarks/log/training-speed.md, bf16
 )
 def test_memory_of_measured_runs(name: str, measured: float) -> None:
     """32 rows of 128 tokens, of which 60% are text."""
