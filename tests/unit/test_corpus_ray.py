@@ -62,6 +62,7 @@ def test_without_ray_it_says_what_to_install(tmp_path, inputs, monkeypatch):
         corpus.build([inputs], tmp_path / "out", engine="rays")
 
 
+@pytest.mark.promise("same-corpus")
 @pytest.mark.slow
 def test_one_process_several_and_ray_with_a_worker_killed_make_the_same_bytes(tmp_path, inputs, tokenizer, monkeypatch):
     pytest.importorskip("ray")
