@@ -120,7 +120,7 @@ def same_scores(folder: Path, layout: Layout) -> None:
 
 
 def test_the_page_lists_every_layout() -> None:
-    """docs/published-models.md is made from the rows that are tested: `python tests/hub/test_hub_layouts.py` writes it."""
+    """`python tests/hub/test_hub_layouts.py` writes the table of docs/published-models.md from the rows tested here."""
     assert TABLE.read_text().endswith(table()), "docs/published-models.md is not made from the layouts: write it again"
 
 

@@ -173,7 +173,7 @@ def test_the_list_above_knows_of_a_changed_list_inside(tmp_path):
 def test_the_card_of_a_named_model_is_not_changed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(names, "BUNDLED", (tmp_path / "models",))
     fill(tmp_path, "models/starter/README.md", "models/starter/config.json")
-    command = ("explain", "starter", "A text.", "--card"), ("heads", "starter", "--data", "x.csv", "--card")
+    command = ("explain", "starter", "A text.", "--card"), ("heads", "starter", "--dev", "x.csv", "--card")
     for line in command:
         code, _, err = CommandLine(monkeypatch, capsys)(*line)
         assert (code, "bertie convert starter -o FOLDER" in err) == (2, True), err
