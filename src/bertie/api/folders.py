@@ -163,7 +163,7 @@ def compare(
     runs: Sequence[str | Path],
     output: str | Path | None = None,
     *,
-    card: str | Path | None = None,
+    card_of: str | Path | None = None,
     overwrite: bool = False,
 ) -> Comparison:
     """Compares runs: metrics, cost, and the settings that differ.
@@ -171,7 +171,7 @@ def compare(
     Args:
         runs: Run folders, finished or in progress, all of pre-training or all of fine-tuning.
         output: HTML page to write.
-        card: Model folder whose card gets the metrics.
+        card_of: Model folder whose card gets the metrics.
         overwrite: Whether to replace the page.
 
     Raises:
@@ -184,7 +184,7 @@ def compare(
         >>> len(rows)
         2
     """
-    page_file, folder = (None if path is None else Path(path) for path in (output, card))
+    page_file, folder = (None if path is None else Path(path) for path in (output, card_of))
     if page_file is not None:
         if page_file.suffix.lower() != ".html":
             raise UsageError(
@@ -192,7 +192,7 @@ def compare(
             )
         check_new_file(page_file, overwrite=overwrite)
     if folder is not None and not (folder / "config.json").is_file():
-        raise DataError(f"{folder} is not a model folder: it has no config.json. Pass `card=MODEL`.")
+        raise DataError(f"{folder} is not a model folder: it has no config.json. Pass `card_of=MODEL`.")
     gathered = comparing.gather([*map(Path, runs)])
     comparison = Comparison(comparing.compare(gathered))
     if folder is not None:

@@ -98,4 +98,4 @@ def opened(folder: Path, url: str) -> Embedded:
 def no_url(url: str) -> None:
     """Raises UsageError for a URL, which the index of a folder does not have."""
     if url:
-        raise UsageError("--url is the address of a search engine. Pass --engine opensearch or --engine qdrant too.")
+        raise UsageError("--url is the address of a search engine. Pass --store opensearch or --store qdrant too.")

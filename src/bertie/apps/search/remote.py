@@ -67,7 +67,7 @@ class Remote(ABC):
             self._settings = self.settings()
         if self._settings is None:
             raise DataError(
-                f"There is no index {self.where}. Make it: bertie index DOCUMENTS -o {self.name} --engine ... --url ..."
+                f"There is no index {self.where}. Make it: bertie index DOCUMENTS -o {self.name} --store ... --url ..."
             )
         if self._settings.get("format") != FORMAT:
             raise DataError(f"{self.where} was not made by this version of bertie index. Make it with --overwrite.")
