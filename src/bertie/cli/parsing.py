@@ -21,7 +21,7 @@ PANELS = {
     "Output": "output only-answers excel output-encoding overwrite report card json quiet verbose help",
 }
 """Heading -> the options of several commands. An option of one command names its heading by `rich_help_panel`."""
-FEW = 12  # options that a reader takes in without headings
+MAX_UNGROUPED_OPTIONS = 12  # options that a reader takes in without headings
 
 
 class Command(typer.core.TyperCommand):
@@ -65,7 +65,7 @@ class Command(typer.core.TyperCommand):
                 panel = getattr(one, "rich_help_panel", None) or _panel(
                     max(one.opts, key=len).lstrip("-"), trains=trains
                 )
-                panels.setdefault(panel if len(parameters) > FEW else "Options", []).append(record)
+                panels.setdefault(panel if len(parameters) > MAX_UNGROUPED_OPTIONS else "Options", []).append(record)
         order = {name: number for number, name in enumerate(PANELS)}
         sections = sorted(panels.items(), key=lambda one: order.get(one[0], -1))
         for heading, records in [("Arguments", arguments), *sections]:

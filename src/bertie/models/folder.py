@@ -17,7 +17,7 @@ from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import file_hash
 from bertie.folders import ANYTHING, Kind
-from bertie.models.codec import OWN
+from bertie.models.codec import OWN_KEY
 from bertie.models.config import EncoderConfig
 from bertie.models.generation import DECODER
 from bertie.models.heads import HEADS, Head, labelled
@@ -27,9 +27,17 @@ from bertie.models.names import check_public_names
 from bertie.models.sentence import module_folders
 from bertie.models.seq2seq import assembled
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
-from bertie.models.weights import INDEX, WEIGHTS, WORD, LoadReport, WeightsFolder, load_weights, weight_files
+from bertie.models.weights import (
+    WEIGHTS,
+    WEIGHTS_INDEX,
+    WORD_EMBEDDINGS,
+    LoadReport,
+    WeightsFolder,
+    load_weights,
+    weight_files,
+)
 from bertie.nn.init import shapes_only
-from bertie.text.sentence import LENGTHS
+from bertie.text.sentence import LENGTH_KEYS
 from bertie.text.vocabulary import TOKENIZER_FOLDER
 from bertie.training_facts import FILE, TRAFFIC, TrainingFacts, read_training_facts
 
@@ -38,9 +46,9 @@ Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Modu
 
 MODEL_FOLDER = Kind(
     "model",
-    begins=(WEIGHTS, INDEX),
+    begins=(WEIGHTS, WEIGHTS_INDEX),
     files=(
-        *(CONFIG, WEIGHTS, INDEX, "model-*.safetensors", "README.md", FILE, TRAFFIC),
+        *(CONFIG, WEIGHTS, WEIGHTS_INDEX, "model-*.safetensors", "README.md", FILE, TRAFFIC),
         *("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "score.json"),
         *TOKENIZER_FOLDER.files,
     ),
@@ -54,11 +62,11 @@ MODEL_FOLDER = Kind(
     use="bertie info {}",
 )
 
-BESIDE = ("modules.json", *LENGTHS, "config_sentence_transformers.json")
+BESIDE = ("modules.json", *LENGTH_KEYS, "config_sentence_transformers.json")
 """What sentence-transformers reads next to a model."""
-POOLER = "encoder.pooler.weight"
+_POOLER = "encoder.pooler.weight"
 MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
-FEATURES = r"|encoder\.embeddings\.features\."  # but for a model of texts that is to read feature vectors too
+_FEATURES = r"|encoder\.embeddings\.features\."  # but for a model of texts that is to read feature vectors too
 
 
 def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> TorchModel:
@@ -111,7 +119,7 @@ def load(
             heads_or_own = _own_heads(variant, public, weights, labels, where) if heads is None else heads
             modules = _make(variant, heads_or_own, config)
             # A new head that does not read the pooler leaves it behind, as the classes of transformers do
-            kept = _stored(variant, POOLER, weights) and not (fresh_heads and modules)
+            kept = _stored(variant, _POOLER, weights) and not (fresh_heads and modules)
             config = config.replace(pooler=_read_pooler(modules) or kept)
             if heads is None and _read_pooler(modules):
                 _check_pooled(variant, config, public, where)
@@ -120,7 +128,7 @@ def load(
         fill = partial(model.initialize, seed)
         dropped = _without_heads(model, variant, weights) if fresh_heads else []
         reads_more = config.feature_size is not None and variant.config(public, where).feature_size is None
-        may_be_fresh = MAY_BE_FRESH + (FEATURES if reads_more else "")
+        may_be_fresh = MAY_BE_FRESH + (_FEATURES if reads_more else "")
         report = load_weights(model, weights, may_be_fresh=may_be_fresh, fill=fill)
         _warn_of_unread(variant, weights, report, where)
         stored = {name: weights.fused(variant.table.public(name)) for name in report.loaded}
@@ -186,7 +194,7 @@ def _read_pooler(heads: Mapping[str, nn.Module]) -> bool:
 
 def _check_pooled(variant: Variant, config: EncoderConfig, public: Mapping[str, Any], where: str) -> None:
     """Raise DataError for a classifier that was trained on what our pooler does not read."""
-    if lost := variant.unpooled & variant.own(config).keys() - public.get(OWN, {}).keys():
+    if lost := variant.unpooled & variant.own(config).keys() - public.get(OWN_KEY, {}).keys():
         raise DataError(
             f"{where}: the classifier of this {', '.join(lost)} model was trained on the first token, which sees no "
             "other token. Its answers do not depend on the text. Fine-tune the model again; its head starts fresh."
@@ -221,8 +229,8 @@ def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, wher
         found = _count(variant, "heads.decoder.layers.{}.down.weight", weights)
         if found:  # 0: an encoder alone, whose config.json still speaks of the decoder it came from
             _agree_on(config, "num_decoder_layers", found, where)
-    stored = _stored(variant, WORD, weights)
-    if stored and (rows := weights.shape(_public(variant, WORD))[:1]) != (config.vocab_size,):
+    stored = _stored(variant, WORD_EMBEDDINGS, weights)
+    if stored and (rows := weights.shape(_public(variant, WORD_EMBEDDINGS))[:1]) != (config.vocab_size,):
         raise DataError(
             f"{where}: vocab_size is {config.vocab_size:,}, but the weights have {rows[0] if rows else 0:,} "
             "rows. Use the config.json that was saved with the weights."
@@ -244,7 +252,7 @@ def _tied(variant: Variant, head: str, said: bool, weights: WeightsFolder) -> bo
         if head == "mlm":
             weights.use_decoder_bias()
         return False
-    weights.stored[_public(variant, WORD)] += weights.stored.pop(_public(variant, decoder))  # a copy
+    weights.stored[_public(variant, WORD_EMBEDDINGS)] += weights.stored.pop(_public(variant, decoder))  # a copy
     return True
 
 

@@ -24,8 +24,8 @@ from bertie.models.names import WeightTable
 from bertie.models.packed import PackedWeight, format_of, fused
 
 WEIGHTS = "model.safetensors"
-WORD = "encoder.embeddings.word.weight"
-INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
+WORD_EMBEDDINGS = "encoder.embeddings.word.weight"
+WEIGHTS_INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
 WRAPPERS = ("module.", "_orig_mod.", "model.")
 """Of torch's data parallelism and compiler, and of what people call a model inside of theirs."""
 LFS = b"version https://git-lfs"  # begins a file that was not fetched
@@ -178,7 +178,7 @@ class WeightsFolder:
 
     def has_own_matrix(self, head: str) -> bool:
         """Returns whether the files have an output matrix for a head that is not a copy of the word embeddings."""
-        own, word = (self.table.public(name)[0] for name in (f"heads.{head}.weight", WORD))
+        own, word = (self.table.public(name)[0] for name in (f"heads.{head}.weight", WORD_EMBEDDINGS))
         return own in self and not (word in self and torch.equal(self.read(own), self.read(word)))
 
     def use_decoder_bias(self) -> None:
@@ -198,7 +198,7 @@ class WeightsFolder:
 
 def has_weights(folder: Path) -> bool:
     """Returns whether a folder contains weights in safetensors format."""
-    return (folder / WEIGHTS).is_file() or (folder / INDEX).is_file()
+    return (folder / WEIGHTS).is_file() or (folder / WEIGHTS_INDEX).is_file()
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -215,14 +215,14 @@ def weight_files(folder: Path) -> list[Path]:
 def _weight_files(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
-    if (folder / INDEX).is_file():
-        index = read_json(folder / INDEX)
+    if (folder / WEIGHTS_INDEX).is_file():
+        index = read_json(folder / WEIGHTS_INDEX)
         shards = index.get("weight_map") if isinstance(index, dict) else None
         if not isinstance(shards, dict) or not shards or not all(isinstance(name, str) for name in shards.values()):
-            raise DataError(f"{folder / INDEX} has no weight_map from weight names to file names.")
+            raise DataError(f"{folder / WEIGHTS_INDEX} has no weight_map from weight names to file names.")
         names = sorted(set(shards.values()))
         if any(Path(name).name != name for name in names):
-            raise DataError(f"{folder / INDEX} names files outside its folder: {', '.join(names)}.")
+            raise DataError(f"{folder / WEIGHTS_INDEX} names files outside its folder: {', '.join(names)}.")
         return [folder / name for name in names]
     for name, reason in FOREIGN.items():
         if (folder / name).exists():
@@ -236,7 +236,9 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def is_export(folder: Path) -> bool:
     """Returns whether a folder has ONNX graphs and no weights."""
-    return (folder / "onnx").is_dir() and not any((folder / name).exists() for name in (WEIGHTS, INDEX, *FOREIGN))
+    return (folder / "onnx").is_dir() and not any(
+        (folder / name).exists() for name in (WEIGHTS, WEIGHTS_INDEX, *FOREIGN)
+    )
 
 
 def _way_out(folder: Path, name: str) -> str:

@@ -17,7 +17,7 @@ from bertie.train.config import OptimConfig
 from bertie.train.optim import OptimizerGroup
 from bertie.train.step import backward
 
-TOKENS = 2048  # of a pass: seconds even for a base model on two cores
+_PASS_TOKENS = 2048  # of a pass: seconds even for a base model on two cores
 PREDICTED = 0.15
 
 
@@ -46,7 +46,7 @@ def _seconds(name: str, job: Job) -> float:
 
 def _batch(config: EncoderConfig, length: int) -> Batch:
     """Returns full sequences of random tokens, of which some are predicted."""
-    rng, rows = np.random.default_rng(0), max(1, TOKENS // length)
+    rng, rows = np.random.default_rng(0), max(1, _PASS_TOKENS // length)
     ids = rng.integers(0, config.vocab_size, rows * length)
     places = np.sort(rng.choice(len(ids), round(PREDICTED * len(ids)), replace=False))
     labels = {"mlm_positions": places, "mlm_targets": ids[places]}

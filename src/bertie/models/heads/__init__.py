@@ -12,7 +12,7 @@ from functools import partial
 from torch import nn
 
 from bertie.models.config import EncoderConfig
-from bertie.models.head_config import FEATURES as PREFIX
+from bertie.models.head_config import FEATURES_PREFIX as PREFIX
 from bertie.models.heads.base import Head, Needs
 from bertie.models.heads.bilm import BiLMHead
 from bertie.models.heads.decoder import Decoder
