@@ -143,7 +143,9 @@ class Comparison:
 
     def tables(self) -> Iterator[tuple[list[str], list[list[str]]]]:
         """Yields the columns and the rows of each table that has rows."""
-        yield from ((columns, rows) for columns, rows in (make(self.report) for make in comparing.TABLES) if rows)
+        yield from (
+            (columns, rows) for columns, rows in (make(self.report) for make in comparing.COMPARISON_TABLES) if rows
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Returns everything as JSON values."""

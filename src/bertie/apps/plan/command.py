@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bertie.platform import ProcessorCatalog, RunPlan
 
 THIS = "this"
-UNITS = {"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_UNITS = {"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def _seconds(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(m|min|h|d)", text.lower())
     if not found or float(found[1]) <= 0:
         raise UsageError(f"--budget is {text!r}; expected a time such as 90min, 24h or 3d.")
-    return float(found[1]) * UNITS[found[2]]
+    return float(found[1]) * _UNITS[found[2]]
 
 
 def _show_budget(
