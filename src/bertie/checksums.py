@@ -125,7 +125,7 @@ def problem(path: Path, expected: Mapping[str, object]) -> str:
         return str(error)
 
 
-def content_hashes(path: Path) -> Any:
+def content_hashes(path: Path) -> object:
     """Returns hashes of a file, or of the files of a folder, as a JSON value; the path itself if nothing is there.
 
     The manifest.json of a corpus or checkpoint represents its folder.

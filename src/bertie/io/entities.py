@@ -38,7 +38,7 @@ from bertie.io.words import (
 TAGS = ("tags", "ner_tags", "pos_tags", "chunk_tags")
 MARKED = ("label", "labels", "spans", "entities")  # lists of the entities of a text; predictions are the last one
 STARTS, ENDS, TYPES = ("start", "start_offset"), ("end", "end_offset"), ("label", "type", "labels")
-EMPTY: tuple[Any, ...] = (None, "", [])
+EMPTY: tuple[object, ...] = (None, "", [])
 LOOKED_AT = 100  # rows that tell how offsets count, and whether entities end within words
 EXPECTED = 'not an object with "tokens" and "tags", or "text" and "entities"'
 

@@ -107,7 +107,7 @@ class Variant(Codec):
         )
 
 
-def read_public(folder: Path) -> dict[str, Any]:
+def read_public(folder: Path) -> dict[str, object]:
     """Reads a folder's config.json. Raises DataError for a missing, damaged or too large file, or one that requires
     code."""
     path = folder / CONFIG

@@ -88,7 +88,7 @@ def read_results(run: Path) -> dict[str, Any]:
     return results
 
 
-def read_findings(run: Path) -> dict[str, Any]:
+def read_findings(run: Path) -> dict[str, object]:
     """Returns the contents of a run's findings.json. Raises DataError when it is missing or damaged."""
     return _read(run / FINDINGS, "points", "worst")
 

@@ -50,7 +50,7 @@ def pretrain(
     allow_change: Sequence[str] = (),
     reference_run: Path | str | None = None,
     callbacks: Sequence[Callback] = (),
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Pre-trains a model. The same call resumes a run that was stopped.
 
     Args:
@@ -171,7 +171,7 @@ def _go(
 
 def plan_pretraining(
     config: PretrainConfig, *, trial: float | None = None, clock: Callable[[], float] = time.monotonic
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns the plan of a run for --dry-run, after all checks that need no training, with a forecast of its cost.
 
     trial: seconds of a trial on this machine; None: TRIAL_S, or a stored trial of the same run; 0: no trial. clock:

@@ -504,7 +504,7 @@ class EmbedTask(Task):
         return found or (cls.make((), settings) if settings and not facts.heads else None)
 
     @classmethod
-    def told(cls, sentence: SentenceModules, settings: Mapping[str, Any] = MappingProxyType({})) -> Self | None:
+    def told(cls, sentence: SentenceModules, settings: Mapping[str, object] = MappingProxyType({})) -> Self | None:
         """Returns the task that the files of `sentence-transformers` describe; None where they describe no vectors."""
         found = _settings(sentence)
         return replace(cls.make((), {**settings, **found}), dense=sentence.dense) if found else None

@@ -67,7 +67,7 @@ class Result:
 
     step: int
     train: Mapping[str, Any]
-    valid: Mapping[str, Any]
+    valid: Mapping[str, object]
     reason: str = ""
     micro_batch: int | None = None
 
