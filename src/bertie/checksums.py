@@ -14,7 +14,7 @@ from bertie.errors import BadFile, DataError
 from bertie.files import LOCK, Json, JsonObject, file_hash, is_leftover, read_json, seal, write_json
 
 CHECKSUMS, CARD = "checksums.json", "README.md"
-LISTS = (CHECKSUMS, "manifest.json")  # either of them in a folder inside vouches for the other files there
+_LISTS = (CHECKSUMS, "manifest.json")  # either of them in a folder inside vouches for the other files there
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def names(folder: Path) -> list[str]:
 
 
 def _files(folder: Path, *, top: bool = True) -> Iterator[Path]:
-    if not top and (lists := [folder / name for name in LISTS if (folder / name).is_file()]):
+    if not top and (lists := [folder / name for name in _LISTS if (folder / name).is_file()]):
         yield lists[0]
         return
     for path in folder.iterdir():

@@ -13,6 +13,7 @@ from bertie.models.heads.vocabulary import MaskedLMHead
 CLASSES = sorted(families.VARIANTS["bert"].architectures)
 
 
+@pytest.mark.promise("same-numbers-as-transformers")
 @pytest.mark.parametrize("architecture", CLASSES)
 def test_what_transformers_saves_opens_here_and_gives_the_same_numbers(architecture, tmp_path):
     check(architecture, transformers.BertConfig(**TINY), tmp_path)

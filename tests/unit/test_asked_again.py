@@ -20,7 +20,7 @@ COMMANDS = {  # -> other settings of the same command
     "tokenizer train text.txt --size 80": "--size 81",
     "convert model --precision bfloat16": "--shard-size 1",
     "grow model --layers 4": "--how interleave",
-    "shrink model --layers 0": "--family distilbert",
+    "shrink model --from-layers 0": "--family distilbert",
     "vocabulary extend model words.txt": None,
     "vocabulary trim model text.txt": None,
     "compress model --layers 1": "--neurons 16",

@@ -284,7 +284,7 @@ def test_a_task_with_nothing_to_choose_leaves_the_stream_alone():
 def test_evaluation_forgets_answers_as_it_goes(model, train, tmp_path, monkeypatch):
     """At no time are there answers of more than two chunks."""
     finetune(settings(model, train, epochs=0.2), tmp_path / "run")
-    monkeypatch.setattr("bertie.infer.predict.CHUNK", 8)
+    monkeypatch.setattr("bertie.infer.predict.CHUNK_ROWS", 8)
     alive, most = [0], [0]
 
     class Counted(Prediction):

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 import bertie as library
 from bertie import families
-from bertie.apps.probe.pooling import NO_WORD, pooled, words_of_tokens
+from bertie.apps.probe.pooling import NOT_A_WORD, pooled, words_of_tokens
 from bertie.errors import DataError, UsageError
 from bertie.infer.layers import token_vectors
 from bertie.infer.torch_engine import TorchEngine
@@ -68,9 +68,9 @@ def test_layers_equal_those_of_transformers(name: str, tmp_path: Path, encoder: 
 
 
 def test_other_texts_of_the_batch_change_nothing(encoder: Path) -> None:
-    together = library.embed(encoder, TEXTS, tokens=True, layers="all", device="cpu")
+    together = library.embed(encoder, TEXTS, tokens=True, from_layers="all", device="cpu")
     for text, found in zip(TEXTS, together, strict=True):
-        (alone,) = library.embed(encoder, [text], tokens=True, layers="all", device="cpu")
+        (alone,) = library.embed(encoder, [text], tokens=True, from_layers="all", device="cpu")
         assert alone.tokens == found.tokens
         for layer, vectors in alone.vectors.items():
             np.testing.assert_allclose(found.vectors[layer], vectors, atol=1e-5)
@@ -81,7 +81,7 @@ def test_chunks_are_bounded_and_keep_the_order(encoder: Path, monkeypatch: pytes
     assert model.tokenizer
     engine = TorchEngine(model)
     whole = list(token_vectors(engine, model.tokenizer, TEXTS, (0, 3), max_length=32))
-    monkeypatch.setattr("bertie.infer.layers.BYTES", 4 * 32 * 2 * 10)  # ten tokens of two layers
+    monkeypatch.setattr("bertie.infer.layers._VECTOR_BYTES", 4 * 32 * 2 * 10)  # ten tokens of two layers
     parts = list(token_vectors(engine, model.tokenizer, [*TEXTS[:1], None, *TEXTS[1:]], (0, 3), max_length=32))
     assert len(whole) == 1
     assert [len(part.encodings) for part in parts] == [3, 1, 1]
@@ -108,12 +108,12 @@ def test_words_are_the_mean_or_the_first_of_their_tokens(encoder: Path) -> None:
     encoding = Tokenizer.load(encoder).encode("undoing a b")
     assert encoding.tokens == ["[CLS]", "un", "##do", "##ing", "a", "b", "[SEP]"]
     words = words_of_tokens(encoding, [(0, 7), (10, 11)])
-    assert words.tolist() == [NO_WORD, 0, 0, 0, NO_WORD, 1, NO_WORD]
+    assert words.tolist() == [NOT_A_WORD, 0, 0, 0, NOT_A_WORD, 1, NOT_A_WORD]
     vectors = np.arange(14, dtype=np.float32).reshape(7, 2)
     np.testing.assert_array_equal(pooled(vectors, words), [[4, 5], [10, 11]])
     np.testing.assert_array_equal(pooled(vectors, words, "first"), [[2, 3], [10, 11]])
-    assert words_of_tokens(encoding, [(0, 9), (9, 11)]).tolist() == [NO_WORD, 0, 0, 0, 0, 1, NO_WORD]
-    assert pooled(vectors, np.full(7, NO_WORD)).shape == (0, 2)
+    assert words_of_tokens(encoding, [(0, 9), (9, 11)]).tolist() == [NOT_A_WORD, 0, 0, 0, 0, 1, NOT_A_WORD]
+    assert pooled(vectors, np.full(7, NOT_A_WORD)).shape == (0, 2)
     with pytest.raises(UsageError, match="mean"):
         pooled(vectors, words, "meen")
 
@@ -121,12 +121,14 @@ def test_words_are_the_mean_or_the_first_of_their_tokens(encoder: Path) -> None:
 def test_files_read_back(encoder: Path, tmp_path: Path, bertie: CommandLine) -> None:
     table = tmp_path / "t.csv"
     table.write_text("text,n\na b c,1\n,2\nundoing d,3\n")
-    expected = library.embed(encoder, ["a b c", "undoing d"], tokens=True, layers=[0, 3], device="cpu")
+    expected = library.embed(encoder, ["a b c", "undoing d"], tokens=True, from_layers=[0, 3], device="cpu")
     flat = {layer: np.concatenate([one.vectors[layer] for one in expected]) for layer in (0, 3)}
     tokens = [token for one in expected for token in one.tokens]
     for kind in ("npz", "safetensors", "parquet"):
         path = tmp_path / f"t.{kind}"
-        code, _, err = bertie("embed", encoder, table, "--text", "text", "--tokens", "--layers", "0,-1", "-o", path)
+        code, _, err = bertie(
+            "embed", encoder, table, "--text", "text", "--tokens", "--from-layers", "0,-1", "-o", path
+        )
         assert code == 0, err
         assert "2 of 3 texts" in err
         if kind == "parquet":
@@ -155,10 +157,10 @@ def test_bad_input_of_token_vectors(encoder: Path, tmp_path: Path, bertie: Comma
     texts, out = tmp_path / "t.txt", tmp_path / "t.npz"
     texts.write_text("a b\n")
     for arguments, code, said in (
-        (("--tokens", "--layers", "9", "-o", out), 2, "layers 0 (embeddings) to 3"),
+        (("--tokens", "--from-layers", "9", "-o", out), 2, "layers 0 (embeddings) to 3"),
         (("--tokens",), 2, "-o FILE.npz"),
         (("--tokens", "-o", tmp_path / "t.npy"), 2, ".safetensors"),
-        (("--layers", "0", "-o", tmp_path / "t.npy"), 2, "--tokens"),
+        (("--from-layers", "0", "-o", tmp_path / "t.npy"), 2, "--tokens"),
         (("--tokens", "--pooling", "cls", "-o", out), 2, "--tokens excludes --pooling"),
     ):
         found = bertie("embed", encoder, texts, *arguments)
@@ -172,4 +174,4 @@ def test_bad_input_of_token_vectors(encoder: Path, tmp_path: Path, bertie: Comma
     with pytest.raises(DataError, match="empty"):
         library.embed(encoder, [" "], tokens=True)
     with pytest.raises(UsageError, match="`tokens=True`"):
-        library.embed(encoder, ["a"], layers="all")
+        library.embed(encoder, ["a"], from_layers="all")

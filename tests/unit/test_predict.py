@@ -109,7 +109,7 @@ def close(first: dict, second: dict) -> bool:
 
 
 def test_predictions_come_in_order_and_do_not_depend_on_their_neighbors(model, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 7)
+    monkeypatch.setattr(module, "CHUNK_ROWS", 7)
     many = texts(40)
     together = bertie.predict(model, many)
     for text, prediction in zip(many, together, strict=True):

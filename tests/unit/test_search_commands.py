@@ -15,7 +15,7 @@ from bertie.apps.search.evaluate import evaluate
 from bertie.apps.search.index import IndexConfig, remove_documents
 from bertie.apps.search.index import index as make
 from bertie.apps.search.questions import read
-from bertie.apps.search.retrieval import NAMES, of_ranking
+from bertie.apps.search.retrieval import RETRIEVAL_METRICS, of_ranking
 from bertie.apps.search.searcher import Depth, Searcher
 from bertie.errors import DataError, UsageError
 
@@ -80,7 +80,7 @@ def test_from_files_to_answers_on_the_command_line(corpus: Path, bertie: Any) ->
             "--answer changes no",
         ),
         (("search", "ready", "moon", "--embed", "corpus.jsonl"), 2, "has no vectors"),
-        (("index", "corpus.jsonl", "-o", "ready", "--size", "50"), 2, "other settings (size)"),
+        (("index", "corpus.jsonl", "-o", "ready", "--passage-words", "50"), 2, "other settings (passage_words)"),
         (("evaluate-search", "ready", "none.json"), 3, "does not exist"),
         (("evaluate-search", "ready", "bare.jsonl"), 3, "no question with a document"),
         (("evaluate-search", "ready", "others.jsonl"), 3, "No question has a document in this index"),
@@ -100,12 +100,12 @@ def test_a_wrong_call_says_what_is_wrong(corpus: Path, bertie: Any, words: list[
 
 
 def test_only_what_is_given_is_compared_with_the_settings_of_an_index(corpus: Path, bertie: Any) -> None:
-    assert bertie("index", "corpus.jsonl", "-o", "own", "--size", "50", "--korean", "words")[0] == 0
+    assert bertie("index", "corpus.jsonl", "-o", "own", "--passage-words", "50", "--korean", "words")[0] == 0
     assert bertie("index", "corpus.jsonl", "-o", "own")[0] == 0
     assert bertie("index", "corpus.jsonl", "-o", "own", "--korean", "words")[0] == 0
-    code, _, err = bertie("index", "corpus.jsonl", "-o", "own", "--size", "180")  # what a new index would have
-    assert (code, "other settings (size)" in " ".join(err.split())) == (2, True)
-    assert bertie("index", "corpus.jsonl", "-o", "own", "--size", "180", "--overwrite")[0] == 0
+    code, _, err = bertie("index", "corpus.jsonl", "-o", "own", "--passage-words", "180")  # what a new index would have
+    assert (code, "other settings (passage_words)" in " ".join(err.split())) == (2, True)
+    assert bertie("index", "corpus.jsonl", "-o", "own", "--passage-words", "180", "--overwrite")[0] == 0
 
 
 def test_a_refused_model_replaces_no_index(corpus: Path, bertie: Any) -> None:
@@ -290,7 +290,7 @@ def test_metrics_equal_those_of_ir_measures() -> None:
         runs += [ir_measures.ScoredDoc(str(question), name, 1000.0 - rank) for rank, name in enumerate(order)]
         mine.append(of_ranking([grades.get(name, 0) for name in order], [*grades.values()]))
     expected = ir_measures.calc_aggregate([RR @ 10, nDCG @ 10, R @ 1, R @ 10, R @ 100], judged, runs)
-    for name, value in zip(NAMES, np.mean(mine, 0), strict=True):
+    for name, value in zip(RETRIEVAL_METRICS, np.mean(mine, 0), strict=True):
         measure = {"mrr": RR, "ndcg": nDCG, "recall": R}[name.partition("@")[0]] @ int(name.partition("@")[2])
         assert value == pytest.approx(expected[measure], abs=1e-9), name
 

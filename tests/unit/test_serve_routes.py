@@ -57,6 +57,7 @@ ROWS = {
 }
 
 
+@pytest.mark.promise("neighbors-in-a-batch")
 @pytest.mark.parametrize("name", TASK_NAMES)
 def test_every_task_answers_as_the_library_does(server, folders, name):
     row = ROWS.get(name, {"text": "ab cd"})
@@ -188,8 +189,8 @@ def test_words_that_have_been_split(server, folders):
 def test_masks_of_several_texts_are_filled_as_alone(server, monkeypatch):
     texts = ["ab [MASK] c", "[MASK] b [MASK]", "c [MASK]", "a b c [MASK] a"]
     alone = [server.ok("/fill_mask", {"inputs": text}) for text in texts]
-    for size in (fill.GROUP, 12):
-        monkeypatch.setattr(fill, "GROUP", size)
+    for size in (fill.GROUP_TOKENS, 12):
+        monkeypatch.setattr(fill, "GROUP_TOKENS", size)
         for found, expected in zip(server.ok("/fill_mask", {"inputs": texts}), alone, strict=True):
             for one, other in zip(np.ravel(found), np.ravel(expected), strict=True):
                 assert {**one, "score": 0} == {**other, "score": 0}
@@ -247,6 +248,7 @@ def test_windows_are_read_by_the_tasks_that_can(folders):
         assert (told["sequence"], told["embed"]) == ("window", "truncate")
 
 
+@pytest.mark.promise("truncation-is-said")
 def test_truncation_is_never_silent(server):
     response = server.post("/predict", {"inputs": LONG, "truncate": True})
     assert response.headers["x-bertie-truncated"] == "1"
@@ -274,6 +276,7 @@ def test_truncation_is_never_silent(server):
     assert np.abs(np.array(left) - right).max() > 1e-4
 
 
+@pytest.mark.promise("neighbors-in-a-batch")
 def test_neighbors_change_nothing(server):
     texts = [" ".join("abcdefgh"[i % 8] for i in range(n)) for n in (1, 40, 3, 17, 29, 2)]
     together = server.ok("/embed", {"inputs": texts})
@@ -479,6 +482,7 @@ def test_the_routes_are_described(server):
     assert "unsafe-inline" not in page.headers["content-security-policy"].partition("script-src")[2].partition(";")[0]
 
 
+@pytest.mark.promise("private-texts")
 def test_metrics_are_bounded_and_hold_no_text(server):
     for number in range(1000):
         server.get(f"/made-up-{number}")

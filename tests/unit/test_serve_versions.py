@@ -207,7 +207,7 @@ def test_answers_that_agree(one: object, two: object, same: bool):
 def test_switch_needs_no_restart(folders: dict[str, Path], tmp_path: Path):
     arguments = (f"old={folders['sequence']}", "--threads", "1", "--engine", "torch", "--device", "cpu")
     log = tmp_path / "traffic.json"
-    with Process(tmp_path / "log", *arguments, "--split", f"new={folders['reversed']}=0.5", "--log", log) as server:
+    with Process(tmp_path / "log", *arguments, "--traffic", f"new={folders['reversed']}=0.5", "--log", log) as server:
 
         def answered() -> set[str]:
             return {

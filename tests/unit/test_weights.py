@@ -100,6 +100,7 @@ class Malicious:
         return open, ("marker", "w")
 
 
+@pytest.mark.promise("hostile-files")
 def test_a_pickle_is_refused_and_never_opened(folder, monkeypatch):
     monkeypatch.chdir(folder)
     (folder / "model.safetensors").unlink()
@@ -125,6 +126,7 @@ def test_config_and_weights_of_two_models_are_told_apart(folder):
         families.load(folder)
 
 
+@pytest.mark.promise("hostile-files")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -162,6 +164,7 @@ def test_a_hostile_config_is_one_clear_error(folder, changes):
     assert len(str(caught.value)) < 2000
 
 
+@pytest.mark.promise("hostile-files")
 @pytest.mark.parametrize(
     "text",
     [
@@ -214,6 +217,7 @@ def mutations(data, n, seed=0):
         yield bytes(out)
 
 
+@pytest.mark.promise("hostile-files")
 def test_mutated_weights_never_crash_or_hang(folder):
     """2,000 damaged files: each loads (the damage hit a number) or is one DataError; memory stays where it was."""
     data = (folder / "model.safetensors").read_bytes()

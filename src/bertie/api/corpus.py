@@ -165,7 +165,7 @@ def build_corpus(
     data_dir: str | Path | Sequence[str] | None = None,
     config: str | Path | None = None,
     workers: int = 0,
-    engine: str = "processes",
+    on: str = "here",
     overwrite: bool = False,
 ) -> Corpus:
     """Builds a corpus: cleans, splits and deduplicates texts. The same call resumes an interrupted build.
@@ -190,7 +190,7 @@ def build_corpus(
         data_dir: Folders with the files of these sets.
         config: YAML file of settings, or the name of a recipe. The arguments override it.
         workers: Number of processes; 0 is one per core. It does not change the output.
-        engine: processes, or ray (a cluster).
+        on: here, or ray (a cluster).
         overwrite: Whether to replace an earlier output of Bertie.
 
     Returns:
@@ -207,7 +207,7 @@ def build_corpus(
         >>> corpus.documents
         9
     """
-    recipe = _recipe(config, {name: value for name, value in locals().items() if name in SETTINGS})
+    recipe = _recipe(config, {name: value for name, value in locals().items() if name in _SETTINGS})
     own = None if tokenizer is None else tokenizer_of(tokenizer)  # before the long work, in case it cannot be opened
     paths, lines = _sources(inputs)
     processes = workers or cores()
@@ -218,24 +218,24 @@ def build_corpus(
         lines=lines,
         evaluation=recipe.evaluation(),
         workers=processes,
-        engine=engine,
+        on=on,
         overwrite=overwrite,
     )
     facts, tokens = card.load(Path(output)), None
     if own is not None:
-        ids = corpora.encode(output, own, workers=processes, engine=engine)
+        ids = corpora.encode(output, own, workers=processes, on=on)
         per_word = round(ids.num_values / max(facts["words"], 1), 3)
         tokens = CorpusTokens(ids.folder, ids.num_values, ids.manifest["unknown"], per_word)
     notes = tuple(_notes(Path(output), facts, shards, paths, recipe))
     return Corpus(Path(output), shards.num_documents, shards.num_sentences, facts["words"], facts, tokens, notes)
 
 
-SETTINGS = {  # argument -> setting of a recipe
+_SETTINGS = {  # argument -> setting of a recipe
     **{name: name for name in ("format", "text", "encoding", "documents", "splitter", "repair", "dedup")},
     **{name: name for name in ("near_threshold", "min_chars", "language", "quality", "decontaminate")},
     "data_dir": "data_dirs",
 }
-SEVERAL = ("language", "quality", "decontaminate", "data_dir")
+_SHARED_SETTINGS = ("language", "quality", "decontaminate", "data_dir")
 
 
 @arguments(input="inputs", files="inputs")
@@ -265,8 +265,8 @@ def plan_corpus(
 
 
 def _recipe(config: str | Path | None, values: Mapping[str, Any]) -> CorpusRecipe:
-    chosen = {SETTINGS[name]: value for name, value in values.items() if value is not None}
-    for name in map(SETTINGS.get, SEVERAL):
+    chosen = {_SETTINGS[name]: value for name, value in values.items() if value is not None}
+    for name in map(_SETTINGS.get, _SHARED_SETTINGS):
         if name in chosen:
             one = isinstance(chosen[name], str | Path)
             chosen[name] = [str(chosen[name])] if one else [*map(str, chosen[name])]

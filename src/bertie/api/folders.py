@@ -142,7 +142,9 @@ class Comparison:
 
     def tables(self) -> Iterator[tuple[list[str], list[list[str]]]]:
         """Yields the columns and the rows of each table that has rows."""
-        yield from ((columns, rows) for columns, rows in (make(self.report) for make in comparing.TABLES) if rows)
+        yield from (
+            (columns, rows) for columns, rows in (make(self.report) for make in comparing.COMPARISON_TABLES) if rows
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Returns everything as JSON values."""
@@ -162,7 +164,7 @@ def compare(
     runs: Sequence[str | Path],
     output: str | Path | None = None,
     *,
-    card: str | Path | None = None,
+    card_of: str | Path | None = None,
     overwrite: bool = False,
 ) -> Comparison:
     """Compares runs: metrics, cost, and the settings that differ.
@@ -170,7 +172,7 @@ def compare(
     Args:
         runs: Run folders, finished or in progress, all of pre-training or all of fine-tuning.
         output: HTML page to write.
-        card: Model folder whose card gets the metrics.
+        card_of: Model folder whose card gets the metrics.
         overwrite: Whether to replace the page.
 
     Raises:
@@ -183,7 +185,7 @@ def compare(
         >>> len(rows)
         2
     """
-    page_file, folder = (None if path is None else Path(path) for path in (output, card))
+    page_file, folder = (None if path is None else Path(path) for path in (output, card_of))
     if page_file is not None:
         if page_file.suffix.lower() != ".html":
             raise UsageError(
@@ -191,7 +193,7 @@ def compare(
             )
         check_new_file(page_file, overwrite=overwrite)
     if folder is not None and not (folder / "config.json").is_file():
-        raise DataError(f"{folder} is not a model folder: it has no config.json. Pass `card=MODEL`.")
+        raise DataError(f"{folder} is not a model folder: it has no config.json. Pass `card_of=MODEL`.")
     gathered = comparing.gather([*map(Path, runs)])
     comparison = Comparison(comparing.compare(gathered))
     if folder is not None:

@@ -13,7 +13,7 @@ from bertie.errors import WrongValue
 if TYPE_CHECKING:
     from bertie.api.change import ChangedModel
 
-SIZES = ("parameters", "layers", "hidden_size", "vocab_size", "max_length")
+_SIZE_FIELDS = ("parameters", "layers", "hidden_size", "vocab_size", "max_length")
 Folder = Annotated[Path, typer.Argument(help="Name or folder of a model, run or checkpoint.")]
 Out = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
 vocabulary = Commands(help="Extend or trim the vocabulary of a model.", no_args_is_help=True)
@@ -56,7 +56,7 @@ def grow(
 def shrink(
     folder: Folder,
     out: Out,
-    layers: Annotated[str, typer.Option(help="Layers to take, counted from 0. Default: every second layer.")] = "",
+    from_layers: Annotated[str, typer.Option(help="Layers to take, counted from 0. Default: every second layer.")] = "",
     family: Annotated[str, typer.Option(help="Family of the new model. Default: the same.")] = "",
     overwrite: Overwrite = False,
 ) -> None:
@@ -66,15 +66,15 @@ def shrink(
 
     \b
     Example:
-      bertie shrink models/base -o models/student --layers 0,2,4,7,9,11 --family distilbert
+      bertie shrink models/base -o models/student --from-layers 0,2,4,7,9,11 --family distilbert
     """
     try:
-        numbers = [int(layer) for layer in layers.split(",")] if layers else []
+        numbers = [int(layer) for layer in from_layers.split(",")] if from_layers else []
     except ValueError:
         raise WrongValue(
-            f"--layers is {layers!r}; it must be a comma-separated list of layer numbers, for example 0,2,4."
+            f"--from-layers is {from_layers!r}; it must be a comma-separated list of layer numbers, for example 0,2,4."
         ) from None
-    _show(bertie.shrink(folder, out, layers=numbers, family=family, overwrite=overwrite))
+    _show(bertie.shrink(folder, out, from_layers=numbers, family=family, overwrite=overwrite))
 
 
 @vocabulary.command()
@@ -119,5 +119,7 @@ def _show(model: "ChangedModel") -> None:
     if console.verbosity.json:
         console.emit(facts)
     else:
-        sizes = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in facts.items() if name in SIZES)
+        sizes = ", ".join(
+            f"{name.replace('_', ' ')} {value:,}" for name, value in facts.items() if name in _SIZE_FIELDS
+        )
         console.show(f"{model.folder}: {sizes}")

@@ -28,7 +28,7 @@ from bertie.data import card, dedup, executors
 from bertie.data.decontaminate import Evaluation
 from bertie.data.filters import Filters
 from bertie.data.prepare import EVALUATION, CorpusConfig, CorpusPart, facts_of, prepare
-from bertie.data.shards import FORMAT, Int64, Shards, ShardWriter, decode_texts, read_manifest
+from bertie.data.shards import SHARDS_FORMAT, Int64, Shards, ShardWriter, decode_texts, read_manifest
 from bertie.data.statistics import Statistics
 from bertie.data.tokens import encode
 from bertie.errors import DataError, UsageError
@@ -40,18 +40,18 @@ from bertie.text.sentences import splitter
 __all__ = ["CorpusConfig", "build", "documents", "encode", "texts"]
 
 DEFAULT = CorpusConfig()
-TOKENS = Kind(
+TOKENS_FOLDER = Kind(
     "token folder", ("manifest.json", ".work"), ("manifest.json", "shard-*"), {"plans": ANYTHING, ".work": ANYTHING}
 )
 CORPUS = Kind(
     "corpus",
     begins=("manifest.json", ".work"),
     files=("manifest.json", "shard-*", "quarantine.jsonl", "card.json", "card.md", ".encode.lock"),
-    folders={".work": ANYTHING, "tokens-*": TOKENS},
+    folders={".work": ANYTHING, "tokens-*": TOKENS_FOLDER},
     lock=".work/lock",
     use="bertie pretrain --corpus {} -o RUN",
 )
-CHUNK = 1 << 16  # sentences decoded at once
+_CHUNK_SENTENCES = 1 << 16  # sentences decoded at once
 
 
 def build(
@@ -62,7 +62,7 @@ def build(
     lines: Iterable[bytes] | None = None,
     evaluation: Mapping[str, Iterable[str]] | None = None,
     workers: int = 1,
-    engine: str = "processes",
+    on: str = "here",
     overwrite: bool = False,
 ) -> Shards:
     """Builds a corpus, or opens it when it is complete. The same call resumes an interrupted build.
@@ -76,7 +76,7 @@ def build(
             or
             paragraphs where paragraphs are deduplicated.
         workers: Number of processes. It does not affect the output.
-        engine: "processes" or "ray".
+        on: "here" or "ray".
         overwrite: Whether to delete first what Bertie wrote in the folder.
 
     Raises:
@@ -88,7 +88,7 @@ def build(
     folder = Path(folder)
     (
         splitter(config.splitter),
-        executors.ENGINES[engine],
+        executors.PLACES[on],
         Filters.of(config.language, config.quality),
     )  # say now what is missing, not in an hour
     sets = Evaluation.of(evaluation) if evaluation else None
@@ -119,7 +119,7 @@ def build(
             sets.save(work / EVALUATION)
         common = {"config": config.model_dump(), "work": str(work), "evaluation": sets.fingerprint if sets else ""}
         jobs = [{"number": n, "unit": unit, "size": unit.size, **common} for n, unit in enumerate(units)]
-        results = executors.run_units(prepare, jobs, work, workers=workers, engine=engine, about="reading")
+        results = executors.run_units(prepare, jobs, work, workers=workers, on=on, about="reading")
         records = sum(result["records"] for result in results)
         dropped = sum((Counter(result["dropped"]) for result in results), Counter[str]())
         if records == sum(dropped.values()):
@@ -164,7 +164,7 @@ def _chunks(bounds: Int64) -> Iterator[tuple[int, int]]:
     """Yields ranges of documents of about CHUNK sentences."""
     first = 0
     while first < len(bounds) - 1:
-        last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + CHUNK, side="right")) - 1)
+        last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + _CHUNK_SENTENCES, side="right")) - 1)
         yield first, last
         first = last
 
@@ -195,7 +195,7 @@ def _identity(
         "bytes": sum(sizes.values()),
         "hash": _hash([config.model_dump(), stable, *more]),
     }
-    plan = _hash([FORMAT, version("bertie"), facts, units, times])
+    plan = _hash([SHARDS_FORMAT, version("bertie"), facts, units, times])
     return {"plan": plan}, facts
 
 

@@ -36,7 +36,7 @@ from bertie.text.sentences import splitter, unwrap
 
 PART = 32 << 20  # bytes of text after which a part file is closed
 EVALUATION = "evaluation.safetensors"
-OVERLAP = "text of an evaluation set"
+_OVERLAP_REASON = "text of an evaluation set"
 Int64 = NDArray[np.int64]
 
 
@@ -122,10 +122,10 @@ def prepare(
             pieces = unwrap(text).split("\n") if options.dedup == "paragraphs" else [text]
             apart = _apart(pieces, sets, overlaps) if sets else pieces
             if options.dedup == "paragraphs":
-                counts[f"paragraphs removed ({OVERLAP})"] += len(pieces) - len(apart)
+                counts[f"paragraphs removed ({_OVERLAP_REASON})"] += len(pieces) - len(apart)
             found = [sentences for piece in apart if (sentences := split(piece))]
             if not found:
-                dropped[OVERLAP if len(apart) < len(pieces) else "empty"] += 1
+                dropped[_OVERLAP_REASON if len(apart) < len(pieces) else "empty"] += 1
                 continue
             draft.add(found, dedup.signature(text) if options.dedup == "near" else None)
             if draft.size >= PART:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from bertie.infer.layers import NO_WORD, Chunk
 from bertie.text.encoding import Encoding
 
-BLOCK = 1 << 16  # tokens converted at once
+_BLOCK_TOKENS = 1 << 16  # tokens converted at once
 TEXT, ENDS = "tokens", "token_ends"
 SAFETENSORS = {"<f4": "F32", "<i4": "I32", "<i8": "I64", "|u1": "U8"}
 
@@ -113,7 +113,7 @@ def _tokens(text: _Column, ends: _Column) -> Iterator[list[str]]:
     text.file.seek(0)
     ends.file.seek(0)
     last = 0
-    while len(found := np.frombuffer(ends.file.read(8 * BLOCK), np.int64)):
+    while len(found := np.frombuffer(ends.file.read(8 * _BLOCK_TOKENS), np.int64)):
         sizes = np.diff(found, prepend=last)
         last = int(found[-1])
         yield [text.file.read(int(size)).decode() for size in sizes]

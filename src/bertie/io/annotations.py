@@ -20,7 +20,7 @@ PROGRAM = (  # columns that programs add, which are neither texts nor labels
     *("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement", "Comments"),
     *("_input_hash", "_task_hash", "_view_id", "_annotator_id", "_session_id", "_timestamp", "answer"),
 )
-SKIPPED = "was_cancelled"
+_SKIPPED = "was_cancelled"
 CHOSEN, COUNTED = ("choices", "taxonomy"), ("rating", "number")  # keys of a value of Label Studio without a place
 
 
@@ -88,8 +88,8 @@ def _tasks(task: Json, labelled: bool) -> Iterator[Mapping[str, object]]:
         yield base
         return
     for one in annotations:
-        if one.get(SKIPPED) or one.get("skipped"):
-            yield {**base, SKIPPED: True}
+        if one.get(_SKIPPED) or one.get("skipped"):
+            yield {**base, _SKIPPED: True}
             continue
         results = one.get("result")
         found: dict[str, list[object]] = {}
@@ -104,7 +104,7 @@ def why_unused(fields: Mapping[str, object]) -> str:
     """Returns why an annotator left a row without an answer; "" for a row with one."""
     if fields.get("answer") in UNUSED:
         return f"answer is {fields['answer']}"
-    return "skipped by the annotator" if fields.get(SKIPPED) in (True, "true") else ""
+    return "skipped by the annotator" if fields.get(_SKIPPED) in (True, "true") else ""
 
 
 def is_annotated(fields: Mapping[str, object]) -> bool | None:

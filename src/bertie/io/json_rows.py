@@ -17,10 +17,10 @@ from bertie.errors import BadFile, DataError
 from bertie.io.annotations import records_of
 from bertie.io.fields import Fields, Flat, composed, flat
 from bertie.io.header import Row, fields_of, header, known_names
-from bertie.io.lines import WHOLE, BadRecord, check_characters, json_line, text_lines
+from bertie.io.lines import MAX_WHOLE_BYTES, BadRecord, check_characters, json_line, text_lines
 from bertie.io.table_format import TableFormat
 
-NO_TEXT = "nested too deep, or half of a surrogate pair in a text"
+UNREADABLE_TEXT = "nested too deep, or half of a surrogate pair in a text"
 
 
 def read_jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
@@ -59,9 +59,11 @@ def read_json_table(file: IO[bytes], format: TableFormat, where: str) -> Iterato
 
     The line is the object's number, from 1.
     """
-    data = file.read(WHOLE + 1)
-    if len(data) > WHOLE:
-        raise DataError(f"{where} has more than {WHOLE >> 30} GiB and would be read into memory. Convert it to .jsonl.")
+    data = file.read(MAX_WHOLE_BYTES + 1)
+    if len(data) > MAX_WHOLE_BYTES:
+        raise DataError(
+            f"{where} has more than {MAX_WHOLE_BYTES >> 30} GiB and would be read into memory. Convert it to .jsonl."
+        )
     lines = []
     for number, line in text_lines(data.splitlines(), where, format.file):
         if isinstance(line, BadRecord):  # without it, the list may still be valid, with fewer rows
@@ -96,7 +98,7 @@ def read_json_table(file: IO[bytes], format: TableFormat, where: str) -> Iterato
             fields = flat(row)
             check_characters(row)
         except (ValueError, RecursionError):
-            yield number, BadRecord(number, NO_TEXT)
+            yield number, BadRecord(number, UNREADABLE_TEXT)
             continue
         names = names or tuple(fields)
         yield number, _ordered(fields, (*names, *every) if number == 1 else names)
@@ -122,7 +124,7 @@ def _lists(rows: Sequence[object], columns: Sequence[str], where: str) -> Iterat
             fields = fields_of(row, names, number)
             yield number, fields if isinstance(fields, BadRecord) else flat(fields)
         except (ValueError, RecursionError):
-            yield number, BadRecord(number, NO_TEXT)
+            yield number, BadRecord(number, UNREADABLE_TEXT)
 
 
 def _ordered(fields: Flat, first: Sequence[str]) -> Fields:

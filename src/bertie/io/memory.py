@@ -22,9 +22,9 @@ from typing import IO, Any, Protocol, runtime_checkable
 
 from bertie.errors import BertieError, UsageError
 
-SCHEME = "memory:"
-NUMBERED = re.compile(r"\bline (\d)")
-PAIR = ("text", "text_pair")
+MEMORY_SCHEME = "memory:"
+_LINE_NUMBER = re.compile(r"\bline (\d)")
+PAIR_FIELDS = ("text", "text_pair")
 _tables: "dict[str, Table]" = {}  # those that can be read now, by their path
 _numbers = itertools.count(1)
 RowOf = Callable[[Sequence[object]], Mapping[str, object] | None]
@@ -190,9 +190,9 @@ def _row(one: object, *, labeled: bool, row_of: RowOf | None = None) -> Mapping[
     texts, label = (parts[:-1], {"label": parts[-1]}) if labeled and len(parts) > 1 else (parts, {})
     if len(texts) == 1 and isinstance(texts[0], tuple | list):
         texts = (*texts[0],)
-    if len(texts) > len(PAIR):
+    if len(texts) > len(PAIR_FIELDS):
         raise UsageError(f"A row has {len(parts)} values; a text or two{' and a label' * labeled} were expected.")
-    return dict(zip(PAIR, texts, strict=False)) | label
+    return dict(zip(PAIR_FIELDS, texts, strict=False)) | label
 
 
 def plain(value: object) -> Any:
@@ -231,12 +231,12 @@ def open_as(name: str, data: object, *, labeled: bool = True, row_of: RowOf | No
     if is_path(data):
         yield str(data)
         return
-    path = f"{SCHEME}{next(_numbers)}/{name}"
+    path = f"{MEMORY_SCHEME}{next(_numbers)}/{name}"
     _tables[path] = table_of(data, labeled=labeled, row_of=row_of)
     try:
         yield path
     except BertieError as error:
-        error.message = NUMBERED.sub(r"row \1", error.message.replace(path, name))
+        error.message = _LINE_NUMBER.sub(r"row \1", error.message.replace(path, name))
         raise
     finally:
         del _tables[path]

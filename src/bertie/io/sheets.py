@@ -25,7 +25,7 @@ ESCAPED = re.compile("_x(00[01][0-9A-Fa-f]|005[Ff])_")  # a control character, o
 TO_ESCAPE = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
 OLD = b"\xd0\xcf\x11\xe0"  # how a compound file of Windows begins: an encrypted .xlsx, and any .xls
 NOTE = 0  # instead of a row's number: the title of the worksheet, and those of the others
-BLOCK = 256  # rows that come from the reading process at once
+_BLOCK_ROWS = 256  # rows that come from the reading process at once
 MERGED = re.compile(rb'<(?:\w{1,9}:)?mergeCell ref="([A-Z]{1,3})(\d{1,7}):[A-Z]{1,3}(\d{1,7})"')
 LONGEST_REF = 64  # bytes of such an element, which may lie across two pieces
 ROWS, COLUMNS = 1_048_576, 16_384  # of a worksheet, Excel's limits
@@ -89,7 +89,7 @@ def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[obje
 def _blocks(path: str, where: str) -> Iterator[list[tuple[int, Sequence[object]]]]:
     with open(path, "rb") as file:
         rows = _rows(file, where)
-        while block := list(itertools.islice(rows, BLOCK)):
+        while block := list(itertools.islice(rows, _BLOCK_ROWS)):
             yield block
 
 

@@ -18,8 +18,8 @@ Counts: TypeAlias = "Float | sparse.csr_array"
 MetricsOf = Callable[[Float], Mapping[str, Float]]
 
 RESAMPLES = 2000  # the 2.5 and 97.5 percent points then rest on 50 resamples each
-FEW = 10  # units: of fewer, no difference is told
-UNITS = ("question", "context", "example")  # that are resampled; a report counts them as "questions", or ...
+_MIN_UNITS = 10  # units: of fewer, no difference is told
+RESAMPLED_UNITS = ("question", "context", "example")  # that are resampled; a report counts them as "questions", or ...
 SIGNED = ("pearson", "spearman", "mcc", "mean")  # from -1 to 1; the mean is that of several tasks' main metrics
 OF_100 = ("bleu", "chrf")  # from 0 to 100
 
@@ -144,10 +144,12 @@ def verdict(report: Json, metric: str = "") -> tuple[str, bool]:
     if metric in report.get("undefined", ()):
         return "", True
     best = max(rows, key=lambda row: row["figures"][metric])
-    number, unit = next(((report[f"{name}s"], name) for name in UNITS if f"{name}s" in report), (FEW, ""))
-    if number < FEW:
+    number, unit = next(
+        ((report[f"{name}s"], name) for name in RESAMPLED_UNITS if f"{name}s" in report), (_MIN_UNITS, "")
+    )
+    if number < _MIN_UNITS:
         few = counted(number, unit)
-        return f"{few} cannot show whether the model beats {best['name']}. Evaluate on {FEW} or more.", False
+        return f"{few} cannot show whether the model beats {best['name']}. Evaluate on {_MIN_UNITS} or more.", False
     value: float = best["figures"][metric]
     low, high = report["interval_95"][metric]
     name = called(metric, report)

@@ -14,12 +14,12 @@ from bertie.files import check_readable, file_hash, read_json
 from bertie.folders import ANYTHING, Kind
 from bertie.models.sentence import module_folders
 from bertie.models.variant import CONFIG, read_public
-from bertie.text.sentence import LENGTHS
+from bertie.text.sentence import LENGTH_KEYS
 from bertie.text.vocabulary import TOKENIZER_FOLDER
 from bertie.training_facts import FILE, TRAFFIC
 
 WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
+WEIGHTS_INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
 FOREIGN = {  # formats we do not open, and why
     "pytorch_model.bin": "is a pickle, which can run code when it is opened",
     "pytorch_model.bin.index.json": "names pickles, which can run code when they are opened",
@@ -29,9 +29,9 @@ FOREIGN = {  # formats we do not open, and why
 
 MODEL_FOLDER = Kind(
     "model",
-    begins=(WEIGHTS, INDEX),
+    begins=(WEIGHTS, WEIGHTS_INDEX),
     files=(
-        *(CONFIG, WEIGHTS, INDEX, "model-*.safetensors", "README.md", FILE, TRAFFIC),
+        *(CONFIG, WEIGHTS, WEIGHTS_INDEX, "model-*.safetensors", "README.md", FILE, TRAFFIC),
         *("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "score.json"),
         *TOKENIZER_FOLDER.files,
     ),
@@ -45,13 +45,13 @@ MODEL_FOLDER = Kind(
     use="bertie info {}",
 )
 
-BESIDE = ("modules.json", *LENGTHS, "config_sentence_transformers.json")
+BESIDE = ("modules.json", *LENGTH_KEYS, "config_sentence_transformers.json")
 """What sentence-transformers reads next to a model."""
 
 
 def has_weights(folder: Path) -> bool:
     """Returns whether a folder contains weights in safetensors format."""
-    return (folder / WEIGHTS).is_file() or (folder / INDEX).is_file()
+    return (folder / WEIGHTS).is_file() or (folder / WEIGHTS_INDEX).is_file()
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -68,14 +68,14 @@ def weight_files(folder: Path) -> list[Path]:
 def _weight_files(folder: Path) -> list[Path]:
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
-    if (folder / INDEX).is_file():
-        index = read_json(folder / INDEX)
+    if (folder / WEIGHTS_INDEX).is_file():
+        index = read_json(folder / WEIGHTS_INDEX)
         shards = index.get("weight_map") if isinstance(index, dict) else None
         if not isinstance(shards, dict) or not shards or not all(isinstance(name, str) for name in shards.values()):
-            raise DataError(f"{folder / INDEX} has no weight_map from weight names to file names.")
+            raise DataError(f"{folder / WEIGHTS_INDEX} has no weight_map from weight names to file names.")
         names = sorted(set(shards.values()))
         if any(Path(name).name != name for name in names):
-            raise DataError(f"{folder / INDEX} names files outside its folder: {', '.join(names)}.")
+            raise DataError(f"{folder / WEIGHTS_INDEX} names files outside its folder: {', '.join(names)}.")
         return [folder / name for name in names]
     for name, reason in FOREIGN.items():
         if (folder / name).exists():
@@ -89,7 +89,9 @@ def _weight_files(folder: Path) -> list[Path]:
 
 def is_export(folder: Path) -> bool:
     """Returns whether a folder has ONNX graphs and no weights."""
-    return (folder / "onnx").is_dir() and not any((folder / name).exists() for name in (WEIGHTS, INDEX, *FOREIGN))
+    return (folder / "onnx").is_dir() and not any(
+        (folder / name).exists() for name in (WEIGHTS, WEIGHTS_INDEX, *FOREIGN)
+    )
 
 
 def _way_out(folder: Path, name: str) -> str:

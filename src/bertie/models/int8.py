@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Int = NDArray[np.int64]
 MOST_GROUPS = 4  # of input features
-LARGEST = 1e6  # of a scale, factor or offset: products of them stay finite
+_MAX_FACTOR = 1e6  # of a scale, factor or offset: products of them stay finite
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class Int8Weight:
             raise ValueError("each of the K input features must have a group, a factor and an offset")
         if not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in (scale, inv, off)):
             raise ValueError("a scale, factor or offset is not a finite number")
-        if not all(np.abs(array.astype(np.float64)).max(initial=0) < LARGEST for array in (scale, inv, off)):
-            raise ValueError(f"a scale, factor or offset is {LARGEST:g} or more")
+        if not all(np.abs(array.astype(np.float64)).max(initial=0) < _MAX_FACTOR for array in (scale, inv, off)):
+            raise ValueError(f"a scale, factor or offset is {_MAX_FACTOR:g} or more")
         sizes = np.bincount(group, minlength=len(scale)) if group.min(initial=0) >= 0 else np.zeros(1)
         if len(sizes) > min(len(scale), MOST_GROUPS) or not sizes.all() or (len(sizes) > 1 and (sizes % 16).any()):
             raise ValueError(f"the input features fall into 1 to {MOST_GROUPS} groups of a multiple of 16 each")

@@ -12,7 +12,7 @@ from torch import nn
 
 from bertie.errors import DataError, UsageError
 from bertie.files import Json, JsonObject, write_json, write_text
-from bertie.models.codec import OWN, QUANTIZATION, only_here
+from bertie.models.codec import OWN_KEY, QUANTIZATION, only_here
 from bertie.models.config import EncoderConfig
 from bertie.models.files import WEIGHTS
 from bertie.models.heads import HEADS
@@ -163,7 +163,7 @@ def default_card(model: Saved, variant: Variant, public: Json, labels: tuple[str
     tag = next(pipelines, None) or "feature-extraction"
     parameters = sum(parameter.numel() for parameter in model.own_parameters().values())
     label_line = f"\nLabels: {', '.join(labels)}.\n" if labels else ""
-    own = only_here(public.get(OWN, {}))
+    own = only_here(public.get(OWN_KEY, {}))
     label_line += f"\n{own}\n" if own else ""
     return f"""---
 library_name: bertie

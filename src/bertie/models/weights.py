@@ -24,7 +24,7 @@ from bertie.models.files import weight_files
 from bertie.models.names import WeightTable
 from bertie.models.packed import PackedWeight, format_of, fused
 
-WORD = "encoder.embeddings.word.weight"
+WORD_EMBEDDINGS = "encoder.embeddings.word.weight"
 WRAPPERS = ("module.", "_orig_mod.", "model.")
 """Of torch's data parallelism and compiler, and of what people call a model inside of theirs."""
 LFS = b"version https://git-lfs"  # begins a file that was not fetched
@@ -171,7 +171,7 @@ class WeightsFolder:
 
     def has_own_matrix(self, head: str) -> bool:
         """Returns whether the files have an output matrix for a head that is not a copy of the word embeddings."""
-        own, word = (self.table.public(name)[0] for name in (f"heads.{head}.weight", WORD))
+        own, word = (self.table.public(name)[0] for name in (f"heads.{head}.weight", WORD_EMBEDDINGS))
         return own in self and not (word in self and torch.equal(self.read(own), self.read(word)))
 
     def use_decoder_bias(self) -> None:

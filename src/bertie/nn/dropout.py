@@ -3,7 +3,7 @@
 Where kernels run (seeds.py), an element is kept by a hash of its number, so that more rows change no mask.
 
 torch's dropout draws one float per element on one core. For BERT-base, this takes longer than the surrounding matrix
-products. On a CPU, 16 random bits per element are enough, which numpy draws about ten times as fast (docs/LOG.md).
+products. On a CPU, 16 random bits per element are enough, which numpy draws about ten times as fast (benchmarks/log).
 """
 
 from collections.abc import Sequence

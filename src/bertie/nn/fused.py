@@ -21,13 +21,22 @@ from bertie.nn.seeds import current_seeds, kernels
 
 LARGEST_ROW = 8192  # columns of a row that one program holds in registers
 PROGRAMS = 8  # of a backward pass per processor of the GPU: each sums its rows for the weights
-LONGEST = 128  # tokens of a sequence for our own attention: one program holds all scores of a head
+_MAX_SEQUENCE_TOKENS = 128  # tokens of a sequence for our own attention: one program holds all scores of a head
 HEAD_SIZES = (16, 32, 64)  # of our own attention, whose tiles have sides of powers of two; 128 needs more registers
 TILE = 2, 1024  # rows and columns of an activation's program: 120 us on an H200 where 8 x 128 takes 310
-ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "silu": 2, "relu": 3, "geglu_erf": 0, "geglu": 1, "swiglu": 2, "reglu": 3}
+FUSED_ACTIVATIONS = {
+    "gelu": 0,
+    "gelu_tanh": 1,
+    "silu": 2,
+    "relu": 3,
+    "geglu_erf": 0,
+    "geglu": 1,
+    "swiglu": 2,
+    "reglu": 3,
+}
 """Name -> number in kernels.py."""
-COLUMNS = 32  # that a program sums over the parts of a backward pass
-Norm = LayerNorm | RMSNorm | UnbiasedNorm
+_SUM_COLUMNS = 32  # that a program sums over the parts of a backward pass
+_Norm = LayerNorm | RMSNorm | UnbiasedNorm
 
 
 @cache
@@ -43,7 +52,7 @@ def runs_kernels() -> bool:
 
 def norm(x: Tensor, module: nn.Module) -> Tensor:
     """Returns module(x), for a norm. (..., H) -> (..., H)"""
-    if runs_kernels() and isinstance(module, Norm) and x.shape[-1] <= LARGEST_ROW:
+    if runs_kernels() and isinstance(module, _Norm) and x.shape[-1] <= LARGEST_ROW:
         return _add_norm(None, x, None, module, 0.0)
     normed: Tensor = module(x)
     return normed
@@ -51,7 +60,7 @@ def norm(x: Tensor, module: nn.Module) -> Tensor:
 
 def add_norm(residual: Tensor, x: Tensor, bias: Tensor | None, module: nn.Module, p: float, training: bool) -> Tensor:
     """Returns norm(residual + dropout(x + bias)). residual, x (..., H), bias (H) -> (..., H)"""
-    if runs_kernels() and isinstance(module, Norm) and x.shape[-1] <= LARGEST_ROW:
+    if runs_kernels() and isinstance(module, _Norm) and x.shape[-1] <= LARGEST_ROW:
         return _add_norm(residual, x, bias, module, p if training else 0.0)
     normed: Tensor = module(add_dropout(residual, biased(x, bias), p, training))
     return normed
@@ -73,7 +82,7 @@ class Skipped:
         return gradient
 
 
-def _add_norm(residual: Tensor | None, x: Tensor, bias: Tensor | None, module: Norm, p: float) -> Tensor:
+def _add_norm(residual: Tensor | None, x: Tensor, bias: Tensor | None, module: _Norm, p: float) -> Tensor:
     shift = module.bias if isinstance(module, LayerNorm) else None
     own, below = Skipped(), getattr(residual, "skipped", None)
     y: Tensor = AddNorm.apply(  # type: ignore[no-untyped-call]
@@ -177,8 +186,8 @@ def bias_act(x: Tensor, bias: Tensor | None, name: str, act: Callable[[Tensor], 
 
     name: of the activation in the table of layers; act: the function itself.
     """
-    if runs_kernels() and name in ACTIVATIONS:
-        y: Tensor = BiasAct.apply(x, bias, ACTIVATIONS[name], gated)  # type: ignore[no-untyped-call]
+    if runs_kernels() and name in FUSED_ACTIVATIONS:
+        y: Tensor = BiasAct.apply(x, bias, FUSED_ACTIVATIONS[name], gated)  # type: ignore[no-untyped-call]
         return y
     x = biased(x, bias)
     if not gated:
@@ -227,7 +236,7 @@ class BiasAct(torch.autograd.Function):
 
 def fits_short(longest: int, head_size: int) -> bool:
     """Whether `short_attention` computes sequences of at most `longest` tokens."""
-    return longest <= LONGEST and head_size in HEAD_SIZES
+    return longest <= _MAX_SEQUENCE_TOKENS and head_size in HEAD_SIZES
 
 
 def short_attention(
@@ -241,9 +250,9 @@ def short_attention(
     scaled: bool,
     dropout_p: float,
 ) -> Tensor:
-    """`ShortAttention` by name: `longest` tokens in a sequence, at most `LONGEST`. qkv (R, 3 N D) -> (R, N D)
+    """`ShortAttention` by name: `longest` tokens in a sequence, not over `_MAX_SEQUENCE_TOKENS`.
 
-    radius: how far a token sees to each side; None: to the ends.
+    qkv (R, 3 N D) -> (R, N D) radius: how far a token sees to each side; None: to the ends.
     """
     scale = (qkv.shape[-1] // (3 * num_heads)) ** -0.5 if scaled else 1.0
     context: Tensor = ShortAttention.apply(  # type: ignore[no-untyped-call]
@@ -345,7 +354,9 @@ def _column_sums(partial: Tensor) -> Tensor:
     """The sums of programs' parts. (P, W) float32 -> (W,). torch's sum takes twice as long for so few columns."""
     rows, width = partial.shape
     sums = partial.new_empty(width)
-    kernels().column_sums[(-(-width // COLUMNS),)](partial, sums, rows, width, ROWS=128, COLUMNS=COLUMNS, num_warps=8)
+    kernels().column_sums[(-(-width // _SUM_COLUMNS),)](
+        partial, sums, rows, width, ROWS=128, COLUMNS=_SUM_COLUMNS, num_warps=8
+    )
     return sums
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 
-START = 10  # stream of draws (data/masking.py lists them): where hidden spans begin
+START_STREAM = 10  # stream of draws (data/masking.py lists them): where hidden spans begin
 MOST_FITTED = 200_000  # vectors that the clusters are found among; all get one
 
 
@@ -79,7 +79,7 @@ class MaskedFrames(Objective):
         count_B = np.bincount(sequence_R, minlength=len(batch))
         first_B = np.cumsum(count_B) - count_B
         place_R = np.arange(len(rows_R)) - first_B[sequence_R]
-        draws_BS = rng.uniform(START, int(count_B.max(initial=1)))
+        draws_BS = rng.uniform(START_STREAM, int(count_B.max(initial=1)))
         draws_BS[np.arange(draws_BS.shape[1]) >= count_B[:, None]] = 1  # no frame is there
         begins_BS = draws_BS < self.start
         begins_BS[np.arange(len(batch)), draws_BS.argmin(1)] = True

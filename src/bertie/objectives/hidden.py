@@ -57,7 +57,7 @@ class HiddenStates(Objective):
     teacher: str = field(default="", repr=False)  # no batch changes with it; its weights are in the run's identity
     """Name or folder of the teacher, an encoder with any tokenizer: minilm-l6, e5-small, models/base."""
     weight: float = 10.0
-    """Weight of the loss. Source: ours, measured (docs/log/pre-training-results.md)."""
+    """Weight of the loss. Source: ours, measured (benchmarks/log/pre-training-results.md)."""
     share: float = 1.0
     """Fraction of a batch's texts that the teacher reads. A small one suits a GPU, where encoding the teacher's texts
     takes longer than a step of the student. Source: ours."""

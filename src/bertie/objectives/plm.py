@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 
-ORDER = 7  # stream of draws (data/masking.py lists them)
+_ORDER_STREAM = 7  # stream of draws (data/masking.py lists them)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class PermutationLM(Objective):
         chosen_N, _ = choose_tokens(ngram(self.longest), tokens, count_B, vocabulary, rng)
         hidden_T = special_T.copy()
         hidden_T[chosen_N] = True
-        in_order = np.lexsort((rng.bits_at(ORDER, tokens.sequence, tokens.column), tokens.sequence))
+        in_order = np.lexsort((rng.bits_at(_ORDER_STREAM, tokens.sequence, tokens.column), tokens.sequence))
         rank_T = np.empty(len(in_order), np.int64)
         rank_T[in_order] = tokens.column  # 0, 1, 2 ... in each sequence
         order = np.full(len(batch.input_ids), -1)

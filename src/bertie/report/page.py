@@ -23,7 +23,7 @@ from bertie.report.values import number, probability, setting_text
 
 NUMERIC = re.compile(r"[-+]?\d[\d,.]*(e[-+]?\d+)?( ?(%|s|min|h|K|M|B))?( to [-+]?\d[\d,.]*)?|not defined|–")
 BLANK, MASKED, RANDOM = "blank", "masked", "random"  # kinds of a stretch of masked text; plain text has none
-LOOKS = 6  # columns of the table of masked tokens, at most
+_MAX_LOOKS = 6  # columns of the table of masked tokens, at most
 
 
 class Html(str):
@@ -174,7 +174,7 @@ class Report:
         """
         if not looks:
             return
-        looks = [looks[i] for i in sorted({round(j * (len(looks) - 1) / (LOOKS - 1)) for j in range(LOOKS)})]
+        looks = [looks[i] for i in sorted({round(j * (len(looks) - 1) / (_MAX_LOOKS - 1)) for j in range(_MAX_LOOKS)})]
         head = "".join(f"<th>step {look['step']:,}</th>" for look in looks)
         body = []
         for place, example in enumerate(looks[-1]["examples"]):

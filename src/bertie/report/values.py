@@ -7,7 +7,7 @@ from bertie.console import counted
 from bertie.files import Json
 
 UNSET = "(not set)"
-NAMES = {
+_METRIC_NAMES = {
     "brier": "Brier score (mean squared error of probabilities)",
     "auprc": "area under the precision-recall curve (AUPRC)",
     "ece": "expected calibration error (ECE)",
@@ -19,7 +19,7 @@ NAMES = {
     "mse": "mean squared error (MSE)",
     "uas": "unlabeled attachment score (UAS)",
 }
-CAPITALS = frozenset(NAMES) - {"brier"}
+CAPITALS = frozenset(_METRIC_NAMES) - {"brier"}
 
 
 def metric_name(name: str, scores: Json = MappingProxyType({}), *, expand: bool = False) -> str:
@@ -28,7 +28,7 @@ def metric_name(name: str, scores: Json = MappingProxyType({}), *, expand: bool 
     scores: a report of scores (metrics/base.py). expand: with the meaning of the abbreviation, once per page.
     """
     words = (word.upper() if word in CAPITALS else word for word in name.split("_"))
-    shown = NAMES[name] if expand and name in NAMES else " ".join(words)
+    shown = _METRIC_NAMES[name] if expand and name in _METRIC_NAMES else " ".join(words)
     label = scores.get("positive", {}).get(name)
     return shown if label is None else f"{shown} of {label!r}"
 

@@ -30,7 +30,7 @@ from bertie.runs.verify import run_config
 from bertie.settings import flatten
 from bertie.train import log
 
-SEED = "train.seed"
+_SEED = "train.seed"
 INTERVALS = "Intervals are 95% confidence intervals of the mean over seeds (t distribution)."
 
 
@@ -202,7 +202,7 @@ def card_rows(runs: Sequence[RunComparison]) -> tuple[list[str], list[list[str]]
     return ["run", "seeds", "metrics"], rows
 
 
-TABLES = (figure_rows, difference_rows, fresh_rows, cost_rows, setting_rows)
+COMPARISON_TABLES = (figure_rows, difference_rows, fresh_rows, cost_rows, setting_rows)
 """The tables of the terminal, in order; a table without rows is omitted."""
 
 
@@ -239,7 +239,7 @@ def _final(folder: Path, lines: Sequence[Json]) -> dict[str, float]:
 def _differing(runs: Sequence[RunComparison]) -> list[str]:
     flat = [run.settings for run in runs]
     keys = {key: None for one in flat for key in one}
-    return [key for key in keys if len({setting_text(one.get(key)) for one in flat}) > 1 and key != SEED]
+    return [key for key in keys if len({setting_text(one.get(key)) for one in flat}) > 1 and key != _SEED]
 
 
 def _seeds(one: Json, shown: Callable[[float], str] = number) -> str:

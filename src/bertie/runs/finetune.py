@@ -16,7 +16,7 @@ from bertie.console import console
 from bertie.errors import UsageError, arguments
 from bertie.evaluation.compare import SeedSummary
 from bertie.files import JsonObject
-from bertie.metrics.base import UNITS, called, verdict
+from bertie.metrics.base import RESAMPLED_UNITS, called, verdict
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune_assess import Without, assess_run, write_results
@@ -149,7 +149,7 @@ def _all_seeds(
         mean, metric = summed["over_seeds"][metrics[0]], metrics[0]
         summed["baselines"] = [{"name": row["name"], "figures": row["figures"]} for row in rows]
         interval = [mean["mean"] if mean[end] is None else mean[end] for end in ("low", "high")]
-        counts = {f"{unit}s": first["dev"][f"{unit}s"] for unit in UNITS if f"{unit}s" in first["dev"]}
+        counts = {f"{unit}s": first["dev"][f"{unit}s"] for unit in RESAMPLED_UNITS if f"{unit}s" in first["dev"]}
         of_mean = {**summed, **counts, metric: mean["mean"], "interval_95": {metric: interval}}
         summed["worth"] = verdict(of_mean, metric)[0]
     folder.begin()

@@ -33,9 +33,9 @@ STUDY = "study.jsonl"
 SUSPECTS = "label_check.csv"
 OUT_OF_FOLD = "out_of_fold.csv"  # of a cross-validation
 AGAINST = ("first", "second")  # the runs of `bertie finetune --against`, each of several seeds
-FORMAT = 2  # of results.json: a run with it has finished when its checksums.json is there, too
+_RESULTS_FORMAT = 2  # of results.json: a run with it has finished when its checksums.json is there, too
 
-CHECKPOINT = Kind("checkpoint", (checkpoint.MANIFEST,), (*checkpoint.FILES, checkpoint.MANIFEST))
+CHECKPOINT = Kind("checkpoint", (checkpoint.MANIFEST,), (*checkpoint.CHECKPOINT_FILES, checkpoint.MANIFEST))
 RUN = Kind(
     "run",
     begins=(CONFIG, log.METRICS, STUDY, f"seed-*/{CONFIG}", f"fold-*/{CONFIG}"),
@@ -79,9 +79,10 @@ def read_results(run: Path) -> JsonObject:
     """Returns the contents of a run's results.json. Raises DataError when it is missing, damaged or of another
     format."""
     results = _read(run / RESULTS)
-    if results.get("format") != FORMAT:
+    if results.get("format") != _RESULTS_FORMAT:
         raise DataError(
-            f"{run / RESULTS} has the format {results.get('format')}, and this version of Bertie reads {FORMAT}. "
+            f"{run / RESULTS} has the format {results.get('format')}, "
+            f"and this version of Bertie reads {_RESULTS_FORMAT}. "
             "Start the run again: --overwrite."
         )
     return results
@@ -175,7 +176,7 @@ class RunFolder:
 
         keep: whether checkpoints are kept. They are deleted after results.json is written.
         """
-        written = {**results, "format": FORMAT}
+        written = {**results, "format": _RESULTS_FORMAT}
         write_json(self.path / RESULTS, written)
         self._seal(page, keep)
         return written

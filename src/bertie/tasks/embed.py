@@ -64,7 +64,7 @@ from bertie.tasks.embed_rows import (
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample, numbers
 from bertie.tasks.source import Targets, encode
-from bertie.text.sentence import LENGTHS
+from bertie.text.sentence import LENGTH_KEYS
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -533,7 +533,7 @@ class EmbedTask(Task):
                 # which older versions do not read
                 **({} if in_order else {"pooling_mode": [MODES[mode][0] for mode in self.outputs]}),
             },
-            LENGTHS[0]: {"max_seq_length": max_length, "do_lower_case": False},
+            LENGTH_KEYS[0]: {"max_seq_length": max_length, "do_lower_case": False},
             SETTINGS: {
                 "prompts": prompts,
                 "default_prompt_name": default,

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 
-READ = 64  # sequences in a forward pass of the regression's vectors
-STRENGTH = 1.0  # inverse of the regression's penalty: scikit-learn's default, as SetFit has it
+_BATCH_SEQUENCES = 64  # sequences in a forward pass of the regression's vectors
+_STRENGTH = 1.0  # inverse of the regression's penalty: scikit-learn's default, as SetFit has it
 LABEL_POOLING = {"cls": "first", "max": "max", "last": "last", "mean": "mean"}  # of a sentence model -> of a classifier
 
 
@@ -118,13 +118,13 @@ class FewShotTask(SequenceTask):
         import torch
         from sklearn.linear_model import LogisticRegression
 
-        sequences = np.array_split(np.arange(len(encoded.lengths)), -(-len(encoded.lengths) // READ))
+        sequences = np.array_split(np.arange(len(encoded.lengths)), -(-len(encoded.lengths) // _BATCH_SEQUENCES))
         with torch.no_grad():
             batches = (batch_of_examples(encoded, part).to(model.device) for part in sequences)
             vector_WH = torch.cat([_vectors(model, model.encode(batch)) for batch in batches]).cpu().double().numpy()
         scale = float(np.sqrt((vector_WH**2).sum(-1).mean()))
         label_W, weight_W = targets.sequence["label"], targets.sequence["weight"]
-        found = LogisticRegression(C=STRENGTH, max_iter=1_000).fit(vector_WH / scale, label_W, sample_weight=weight_W)
+        found = LogisticRegression(C=_STRENGTH, max_iter=1_000).fit(vector_WH / scale, label_W, sample_weight=weight_W)
         weight_LH, bias_L = found.coef_ / scale, found.intercept_
         if len(self.labels) == 2:  # one row there: the difference of the two logits
             weight_LH, bias_L = np.concatenate([-weight_LH, weight_LH]) / 2, np.concatenate([-bias_L, bias_L]) / 2

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from bertie.data.batch import Batch
 
 SEPARATORS = ("#", ";", "|", "/")  # besides the comma: of doccano, of spreadsheets
-LOOKED_AT = 100  # examples that tell whether lists are of 0 and 1
+_EXAMPLES_SAMPLED = 100  # examples that tell whether lists are of 0 and 1
 YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no", ""}  # 1.0: as pandas writes a column with gaps
 
 
@@ -107,7 +107,7 @@ class MultiLabelTask(TabularTask, CalibratedTask):
     ) -> Iterator[Example | BadRecord]:
         """Yields the examples of a table. In lists of as many 0 and 1, each position is a label."""
         rows = super().rows(path, replace(format, labels=LabelNames()), on_columns=on_columns)
-        first = list(itertools.islice(rows, LOOKED_AT)) if format.columns.labelled else []
+        first = list(itertools.islice(rows, _EXAMPLES_SAMPLED)) if format.columns.labelled else []
         lists = [row.label for row in first if isinstance(row, Example) and row.label]
         sizes = Counter(map(len, lists)) if all(isinstance(label, Hot) for label in lists) else Counter[int]()
         meant = len(sizes) == 1 or max(sizes, default=0) > 2  # three values of 0 and 1 are not three labels

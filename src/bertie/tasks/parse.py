@@ -32,7 +32,7 @@ from bertie.models.biaffine import LAST, arc_scores, relation_scores
 from bertie.models.loss import LossReport, LossTerm, right
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
-from bertie.tasks.places import SPECIAL, encode_places
+from bertie.tasks.places import SPECIAL_PLACE, encode_places
 from bertie.tasks.render import GIVEN, MOST, RenderedExample, marked, noted
 from bertie.tasks.source import Targets
 from bertie.tasks.tagging import words_of
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 
-NONE = -1
+_NONE = -1
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,10 @@ class ParseTask(Task):
         self.check_windows(too_long)
         cls_id = tokenizer.cls_id  # a UsageError says that there is none
         found = encode_places(examples, tokenizer, max_length=max_length, too_long=too_long, stride=max_length)
-        last_T = np.full(len(found.input_ids), NONE, np.int64)
-        last_T[(found.input_ids == cls_id) & (found.places["text"] == SPECIAL)] = 0
+        last_T = np.full(len(found.input_ids), _NONE, np.int64)
+        last_T[(found.input_ids == cls_id) & (found.places["text"] == SPECIAL_PLACE)] = 0
         first_N, end_N = pieces_of(examples, found, self.unit)
-        read = first_N != NONE
+        read = first_N != _NONE
         last_T[first_N[read]] = (end_N - first_N)[read]
         return replace(found, extra={LAST: last_T})
 
@@ -167,7 +167,7 @@ class ParseTask(Task):
             rows = np.array([root, *first_N[at : at + count]])
             at += count
             for row, (head, relation) in zip(rows[1:], example.label or (), strict=False):
-                if row != NONE and rows[head] != NONE:
+                if row != _NONE and rows[head] != _NONE:
                     head_T[row], weight_T[row] = rows[head] - encoded.starts[sequence], 1.0
                     relation_T[row], known_T[row] = number.get(relation, 0), relation in number
         return Targets(token={"head": head_T, "weighs": weight_T, "relation": relation_T, "relation_weighs": known_T})
@@ -175,7 +175,7 @@ class ParseTask(Task):
     def _root(self, encoded: Sequences, sequence: int) -> int:
         """Returns the token of the root: the first special token."""
         start, end = encoded.starts[sequence : sequence + 2]
-        special = encoded.places["text"][start:end] == SPECIAL
+        special = encoded.places["text"][start:end] == SPECIAL_PLACE
         return int(start + np.flatnonzero(special & (encoded.extra[LAST][start:end] == 0))[0])
 
     def forward(self, model: "TorchModel", batch: "Batch") -> "EncoderOutput":
@@ -198,7 +198,7 @@ class ParseTask(Task):
         labels = {name: square(label) for name, label in batch.labels.items()}
         logits_BSF = square(logits)
         head_BS, length = labels["head"], logits_BSF.shape[1]
-        may_be_head_BS = batch.layout.mask() & (labels[LAST] != NONE)
+        may_be_head_BS = batch.layout.mask() & (labels[LAST] != _NONE)
         itself_SS = torch.eye(length, dtype=torch.bool, device=logits.device)
         allowed_BSS = may_be_head_BS[:, None, :] & ~itself_SS
         scores_BSS = arc_scores(logits_BSF, logits_BSF).masked_fill(~allowed_BSS, -torch.inf)
@@ -225,7 +225,7 @@ class ParseTask(Task):
             spans = words_of(example, self.unit)
             rows_N = first_N[at : at + len(spans)]
             at += len(spans)
-            read = np.flatnonzero(rows_N != NONE)
+            read = np.flatnonzero(rows_N != _NONE)
             words_NF = logits[rows_N[read]]
             root_and_words = np.concatenate([logits[self._root(encoded, sequence)][None], words_NF])
             scores_NM = arc_scores(words_NF, root_and_words)
@@ -285,7 +285,7 @@ def pieces_of(examples: Sequence[Example], encoded: Sequences, unit: str) -> tup
         spans = np.array(words_of(example, unit), np.int64).reshape(-1, 2)
         begins = np.searchsorted(encoded.places["end"][rows], spans[:, 0], side="right")
         ends = np.searchsorted(encoded.places["start"][rows], spans[:, 1], side="left") - 1
-        read = (begins <= ends) & (begins != np.concatenate([[NONE], begins[:-1]]))
-        first.append(np.where(read, rows[np.minimum(begins, len(rows) - 1)] if len(rows) else NONE, NONE))
-        last.append(np.where(read, rows[ends] if len(rows) else NONE, NONE))
+        read = (begins <= ends) & (begins != np.concatenate([[_NONE], begins[:-1]]))
+        first.append(np.where(read, rows[np.minimum(begins, len(rows) - 1)] if len(rows) else _NONE, _NONE))
+        last.append(np.where(read, rows[ends] if len(rows) else _NONE, _NONE))
     return np.concatenate([np.zeros(0, np.int64), *first]), np.concatenate([np.zeros(0, np.int64), *last])

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from bertie.data.batch import Batch
 
-SCORES = "scores."  # how the keys of the object `scores` begin in the columns of a table
-LEAST = 1e-6  # the smallest probability: `predict` rounds to six digits
+_SCORES = "scores."  # how the keys of the object `scores` begin in the columns of a table
+_MIN_PROBABILITY = 1e-6  # the smallest probability: `predict` rounds to six digits
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class SoftTask(SequenceTask):
     @classmethod
     def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
         """Returns the columns of texts and label, which are found as for classification."""
-        return find_columns([name for name in names if not name.startswith(SCORES)], columns, where, look)
+        return find_columns([name for name in names if not name.startswith(_SCORES)], columns, where, look)
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
@@ -72,9 +72,9 @@ class SoftTask(SequenceTask):
             return found
         shares: dict[str, float] = {}
         for name in fields:
-            if name.startswith(SCORES) and fields[name] is not None:
+            if name.startswith(_SCORES) and fields[name] is not None:
                 try:
-                    shares[name.removeprefix(SCORES)] = float(fields[name])
+                    shares[name.removeprefix(_SCORES)] = float(fields[name])
                 except (TypeError, ValueError):
                     return BadRecord(line, f"{name} is not a number")
         if not shares:
@@ -122,7 +122,7 @@ class SoftTask(SequenceTask):
             if labelled.label in number:
                 target_EL[row, number[labelled.label]] = 1
             if isinstance(labelled.label, SoftLabel):
-                shares = [max(LEAST, labelled.label.shares.get(label, 0.0)) for label in self.labels]
+                shares = [max(_MIN_PROBABILITY, labelled.label.shares.get(label, 0.0)) for label in self.labels]
                 soft_L = np.array(shares, np.float32) ** (1 / self.soften)
                 target_EL[row] = self.truth * target_EL[row] + (1 - self.truth) * soft_L / soft_L.sum()
         return Targets(sequence={**plain, "shares": target_EL[encoded.example]})

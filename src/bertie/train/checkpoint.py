@@ -31,8 +31,14 @@ from bertie.files import Json, check_readable, file_hash, read_json, sync_folder
 from bertie.train.sharding import whole_tensor
 
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
-FILES = (MODEL, OPTIMIZER, STATE)
-DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.bool: "BOOL"}
+CHECKPOINT_FILES = (MODEL, OPTIMIZER, STATE)
+_DTYPE_NAMES = {
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.bool: "BOOL",
+}
 
 
 @dataclass(frozen=True)
@@ -132,13 +138,13 @@ def verify_checkpoint(folder: Path) -> Checkpoint:
     step = _step(folder)
     manifest = read_json(folder / MANIFEST)
     try:
-        if manifest["format"] != 1 or set(manifest["files"]) != set(FILES):
+        if manifest["format"] != 1 or set(manifest["files"]) != set(CHECKPOINT_FILES):
             raise DataError(f"{folder / MANIFEST} has a format that this version does not know.")
         if step is not None and manifest["step"] != step:
             raise DataError(
                 f"{folder} contains the checkpoint of step {manifest['step']}: it was renamed or mixed with another."
             )
-        for name in FILES:
+        for name in CHECKPOINT_FILES:
             _verify_file(folder / name, manifest["files"][name])
         return Checkpoint(folder, int(manifest["step"]), read_json(folder / STATE))
     except (KeyError, TypeError, ValueError):
@@ -189,7 +195,7 @@ def _safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     start = 0
     for name, tensor in sorted(tensors.items()):
         stop = start + tensor.numel() * tensor.itemsize
-        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, stop]}
+        header[name] = {"dtype": _DTYPE_NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, stop]}
         start = stop
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes

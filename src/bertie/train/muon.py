@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 A, B, C = 3.4445, -4.7750, 2.0315  # the quintic of https://kellerjordan.github.io/posts/muon/
-ROUNDS = 5
-EPS = 1e-7  # of the norm, for a gradient of zeros
+_ROUNDS = 5
+_EPS = 1e-7  # of the norm, for a gradient of zeros
 
 
 class Muon(torch.optim.Optimizer):
@@ -67,8 +67,8 @@ def orthogonal(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     multiplied_and_added = torch.addmm if matrix.ndim == 2 else torch.baddbmm
     x = matrix.to(dtype, copy=True)
     x = x.mT if tall else x
-    x.div_(x.norm(dim=(-2, -1), keepdim=True).clamp(min=EPS))
-    for _ in range(ROUNDS):
+    x.div_(x.norm(dim=(-2, -1), keepdim=True).clamp(min=_EPS))
+    for _ in range(_ROUNDS):
         gram = x @ x.mT
         x = multiplied_and_added(x, multiplied_and_added(gram, gram, gram, beta=B, alpha=C), x, beta=A)
     return x.mT if tall else x

@@ -10,7 +10,7 @@ from bertie.apps.audit.base import AuditSet, Measure, Score, middle
 
 SHUFFLES = 200  # the 2.5 and 97.5 percent points rest on 5 of them
 
-RESAMPLES = 400  # of a paired difference, each of which computes every figure twice
+_RESAMPLES = 400  # of a paired difference, each of which computes every figure twice
 Scored = tuple[list[object], list[Score]]
 """Items and their scores."""
 
@@ -92,7 +92,7 @@ def _figure(name: str, own: Measure, random: Measure | None, shuffled: Control |
 
 
 def differences(
-    audited: AuditSet[Any], before: Scored, after: Scored, *, resamples: int = RESAMPLES, seed: int = 0
+    audited: AuditSet[Any], before: Scored, after: Scored, *, resamples: int = _RESAMPLES, seed: int = 0
 ) -> dict[str, Control]:
     """Returns every figure after a change minus before it, with the 95% interval of a paired bootstrap.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bertie.platform import ProcessorCatalog, RunPlan
 
 THIS = "this"
-UNITS = {"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_UNITS = {"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,7 @@ class AssumptionOptions:
 
     on: Annotated[
         str,
-        typer.Option(
-            "--on", "--machine", help="Devices, comma-separated, for example h100,l4,this. Default: all, and this."
-        ),
+        typer.Option("--machine", help="Devices, comma-separated, for example h100,l4,this. Default: all, and this."),
     ] = ""
     gpus: Annotated[int, typer.Option("--gpus", min=1, help="Number of devices.")] = 1
     utilization: Annotated[
@@ -93,9 +91,9 @@ def plan(
     \b
     Examples:
       bertie plan -c pretrain-bert-base
-      bertie plan -c pretrain-bert-base --on h100 --gpus 8 --country KOR -o plan.html
-      bertie plan -c finetune-squad model=bert-base --on l4,this
-      bertie plan model=bert-small train.steps=100000 --on rtx4090 --price 0 --pue 1
+      bertie plan -c pretrain-bert-base --machine h100 --gpus 8 --country KOR -o plan.html
+      bertie plan -c finetune-squad model=bert-base --machine l4,this
+      bertie plan model=bert-small train.steps=100000 --machine rtx4090 --price 0 --pue 1
       bertie plan -c pretrain-small-cpu --budget 24h --machine this
     """
 
@@ -209,7 +207,7 @@ def _seconds(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(m|min|h|d)", text.lower())
     if not found or float(found[1]) <= 0:
         raise UsageError(f"--budget is {text!r}; expected a time such as 90min, 24h or 3d.")
-    return float(found[1]) * UNITS[found[2]]
+    return float(found[1]) * _UNITS[found[2]]
 
 
 def _show_budget(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from bertie.platform import TorchModel
 
-SHOWN = ("layer", "mean_similarity", "baseline", "adjusted")  # of a layer
+_LAYER_COLUMNS = ("layer", "mean_similarity", "baseline", "adjusted")  # of a layer
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class WordContexts:
     def to_dicts(self) -> list[dict[str, object]]:
         """Returns a row for each layer: the mean cosine of the pairs, that of random words, and the difference."""
         results: Mapping[str, Any] = self.results
-        return [{name: one[name] for name in SHOWN} for one in results["layers"]]
+        return [{name: one[name] for name in _LAYER_COLUMNS} for one in results["layers"]]
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Returns `to_dicts` as a DataFrame of pandas."""
@@ -105,7 +105,7 @@ def probe(
     test: str | Path | Sequence[str | Path] = (),
     probes: str | Sequence[str] = (),
     format: str | Sequence[str] = (),
-    sentences: int = 2000,
+    limit: int = 2000,
     pooling: str = "mean",
     encoding: str = "utf-8",
     precision: str | None = None,
@@ -122,7 +122,7 @@ def probe(
         test: Files to test on, one for each of `train`. Default: a third of `train`.
         probes: pos, relation, distance, entity, order, length. Default: all that fit the files.
         format: Format of each file: conllu, klue-dp, conll, klue, lines ... Default: by its name.
-        sentences: Maximum number of sentences to train on; half as many for testing.
+        limit: Maximum number of sentences to train on; half as many for testing.
         pooling: Vector of a word from its tokens: mean or first.
         encoding: Text encoding of the files.
         precision: fp32, bf16 or auto.
@@ -135,11 +135,11 @@ def probe(
         UsageError: There is no such probe, or the folder contains another run.
 
     Example:
-        >>> results = bertie.probe("runs/tiny", "notes.txt", output="out/probe", probes=["order"], sentences=20)
+        >>> results = bertie.probe("runs/tiny", "notes.txt", output="out/probe", probes=["order"], limit=20)
         >>> results.to_pandas().columns.tolist()
         ['probe', 'layer', 'metric', 'model', 'random', 'control']
     """
-    settings = Settings(_names(train), _names(test), _names(probes), _names(format), sentences, pooling, encoding, seed)
+    settings = Settings(_names(train), _names(test), _names(probes), _names(format), limit, pooling, encoding, seed)
     settings.check()
     name = str(model) if isinstance(model, str | Path) else type(model).__name__
     folder = Path(output)

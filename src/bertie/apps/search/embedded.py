@@ -15,7 +15,7 @@ from bertie.apps.search.store import Store
 from bertie.apps.search.vectors import VectorFile, nearest
 from bertie.platform import UsageError
 
-MORE = 1000  # rows of removed passages that a search looks past at first
+_EXTRA_ROWS = 1000  # rows of removed passages that a search looks past at first
 
 
 class Embedded(Store):
@@ -37,7 +37,7 @@ class Embedded(Store):
         files = self.files()
         gone = max(0, sum(len(file.ids) for file in files) - self.count_of_passages())
         graph = None if self.exact else self.get("neighbors")
-        more = min(gone, MORE)
+        more = min(gone, _EXTRA_ROWS)
         while True:
             if graph is None:
                 found = nearest(files, vector[None], top + more)[0]
@@ -98,4 +98,4 @@ def opened(folder: Path, url: str) -> Embedded:
 def no_url(url: str) -> None:
     """Raises UsageError for a URL, which the index of a folder does not have."""
     if url:
-        raise UsageError("--url is the address of a search engine. Pass --engine opensearch or --engine qdrant too.")
+        raise UsageError("--url is the address of a search engine. Pass --store opensearch or --store qdrant too.")

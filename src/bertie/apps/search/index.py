@@ -19,12 +19,12 @@ from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.engine import Index
 from bertie.apps.search.models import Embedder
 from bertie.apps.search.neighbors import Vectors
-from bertie.apps.search.passages import SIZE, passages
+from bertie.apps.search.passages import PASSAGE_WORDS, passages
 from bertie.apps.search.readers import Document, Reading
 from bertie.apps.search.rows import source_name
-from bertie.apps.search.store import DATABASE, INDEX, Store
+from bertie.apps.search.store import DATABASE, INDEX_KIND, Store
 from bertie.apps.search.terms import Terms
-from bertie.apps.search.vectors import ROWS, write
+from bertie.apps.search.vectors import FILE_ROWS, write
 from bertie.platform import BadRecord, DataError, UsageError, console, nearest
 
 EMBEDDED = 1024  # passages embedded at once, sorted by length
@@ -32,15 +32,15 @@ EMBEDDED = 1024  # passages embedded at once, sorted by length
 
 @dataclass(frozen=True)
 class IndexConfig:
-    """The settings of an index, which are stored with it. size: maximum words of a passage."""
+    """The settings of an index, which are stored with it. passage_words: maximum words of a passage."""
 
     terms: Terms = field(default_factory=Terms)
     reading: Reading = field(default_factory=Reading)
-    size: int = SIZE
+    passage_words: int = PASSAGE_WORDS
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise UsageError(f"size is {self.size}; it must be at least 1.")
+        if self.passage_words < 1:
+            raise UsageError(f"passage_words is {self.passage_words}; it must be at least 1.")
 
     def terms_of(self, title: str, text: str) -> list[str]:
         """Returns the terms of a passage: those of its document's title count too."""
@@ -53,7 +53,7 @@ class IndexConfig:
     @classmethod
     def of_json(cls, found: dict[str, Any]) -> "IndexConfig":
         """Returns the settings that an index stored."""
-        return cls(Terms(**found["terms"]), Reading(**found["reading"]), found["size"])
+        return cls(Terms(**found["terms"]), Reading(**found["reading"]), found["passage_words"])
 
 
 @dataclass
@@ -122,7 +122,7 @@ def index(
     if embedder is not None and (overwrite or not (folder / DATABASE).exists()):
         embedder.load()  # say what is wrong with it now, before anything is replaced
     replaced = overwrite and _readable(folder)
-    with INDEX.held(folder, overwrite=overwrite and not replaced):
+    with INDEX_KIND.held(folder, overwrite=overwrite and not replaced):
         store = Embedded(folder, write=True)
         try:
             _sweep(store)
@@ -168,7 +168,7 @@ def remove_documents(names: Sequence[str], folder: Path | str) -> Changes:
     """
     folder, changes = Path(folder), Changes()
     Store(folder).close()
-    with INDEX.held(folder):
+    with INDEX_KIND.held(folder):
         store = Store(folder, write=True)
         try:
             _sweep(store)
@@ -309,8 +309,8 @@ def _embed(store: Store, embedder: Embedder) -> int:
         return 0
     model, number = embedder.load(), int(store.get("vector_files") or 0)
     with console.progress("vectors", total=len(ids), unit="passages") as advance:
-        for start in range(0, len(ids), ROWS):
-            part, found = ids[start : start + ROWS], []
+        for start in range(0, len(ids), FILE_ROWS):
+            part, found = ids[start : start + FILE_ROWS], []
             for first in range(0, len(part), EMBEDDED):
                 texts = [passage.whole for passage in store.passages(part[first : first + EMBEDDED])]
                 found.append(models.embed_texts(model, texts))
@@ -362,7 +362,7 @@ def _or_none(name: str, found: readers.Found) -> readers.Found:
 def _add_document(store: Store, source: str, number: int, found: Document, config: IndexConfig) -> int:
     document = store.add_document(source, number, found.name, found.title, found.page, found.text)
     count, line, seen = 0, found.line or found.row, 0
-    for start, stop in passages(found.text, config.size) if found.text.strip() else [(0, 0)]:
+    for start, stop in passages(found.text, config.passage_words) if found.text.strip() else [(0, 0)]:
         text = found.text[start:stop]
         if found.line and "\n" in found.text:
             line, seen = line + found.text.count("\n", seen, start) - found.text.count("\n", start, seen), start

@@ -17,12 +17,12 @@ from typing import Any
 from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.engine import Float, Ranking
 from bertie.apps.search.index import IndexConfig
-from bertie.apps.search.store import FORMAT, Passage, document_hash
+from bertie.apps.search.store import INDEX_FORMAT, Passage, document_hash
 from bertie.platform import DataError, UsageError, console
 
 SENT = 500  # passages in one request
 MEAN = "mean_length"  # of the passages in terms, when the copy was made
-SETTINGS = ("uid", "config", "embedder", "passages", "format")
+_SETTINGS = ("uid", "config", "embedder", "passages", "format")
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ class Remote(ABC):
             self._settings = self.settings()
         if self._settings is None:
             raise DataError(
-                f"There is no index {self.where}. Make it: bertie index DOCUMENTS -o {self.name} --engine ... --url ..."
+                f"There is no index {self.where}. Make it: bertie index DOCUMENTS -o {self.name} --store ... --url ..."
             )
-        if self._settings.get("format") != FORMAT:
+        if self._settings.get("format") != INDEX_FORMAT:
             raise DataError(f"{self.where} was not made by this version of bertie index. Make it with --overwrite.")
         return self._settings.get(name)
 
@@ -177,7 +177,7 @@ def publish(folder: Path, remote: Remote, *, overwrite: bool = False) -> dict[st
         if store.get("uid") is None:
             with store.writing():
                 store.put("uid", secrets.token_hex(16))
-        settings = {name: store.get(name) for name in SETTINGS}
+        settings = {name: store.get(name) for name in _SETTINGS}
         there = remote.settings()
         if there is not None and any(there.get(name) != settings[name] for name in ("uid", "config", "embedder")):
             if not overwrite:

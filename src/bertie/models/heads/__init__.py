@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from bertie.models.config import EncoderConfig
-from bertie.models.head_config import FEATURES, FeatureKind
+from bertie.models.head_config import FEATURES_PREFIX, FeatureKind
 from bertie.registry import Later, Registry
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ HEADS: Registry[HeadSpec] = Registry(
         ("parse", HeadSpec(_later("parse", "ParseHead"), labelled=True, own_class="BertieParser")),
         *(
             (
-                f"{FEATURES}{kind}",
+                f"{FEATURES_PREFIX}{kind}",
                 HeadSpec(
                     _later("features", "FeatureHead", kind=kind), labelled=True, own_class=f"BertieFeatures:{kind}"
                 ),

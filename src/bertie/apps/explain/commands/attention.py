@@ -10,14 +10,17 @@ from bertie.apps import explain as app
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
 from bertie.platform import console, option
 
-WIDTH = 24  # characters of the longest bar
+_BAR_WIDTH = 24  # characters of the longest bar
 
 
 def attention(
     model: Annotated[Path, option("model")],
     texts: OneOrTwoTexts,
     head: Annotated[
-        str, typer.Option("--head", help="LAYER.HEAD to show with words. Default: the strongest links between words.")
+        str,
+        typer.Option(
+            "--attention-head", help="LAYER.HEAD to show with words. Default: the strongest links between words."
+        ),
     ] = "",
     max_length: Annotated[
         int | None, typer.Option("--max-length", min=4, help="Maximum number of tokens, at most 128.")
@@ -42,7 +45,7 @@ def attention(
     \b
     Examples:
       bertie attention models/bert "The cat sat on the mat because it was tired." -o attention.html
-      bertie attention models/bert "The cat sat on the mat." --head 8.11
+      bertie attention models/bert "The cat sat on the mat." --attention-head 8.11
       bertie attention models/bert "Who sat?" "The cat sat on the mat." -o attention.npz
     """
     import io
@@ -80,7 +83,9 @@ def attention(
     words = found.shares(found.rollout)
     most = max(value for _, value in words)
     for word, value in words:
-        console.show(f"  {set_cell_size(word, longest)}  {value:z.3f}  {'+' * round(WIDTH * value / most)}".rstrip())
+        console.show(
+            f"  {set_cell_size(word, longest)}  {value:z.3f}  {'+' * round(_BAR_WIDTH * value / most)}".rstrip()
+        )
     for name, heads in app.attention_page.kinds(found.statistics.as_json()).items():
         console.say(f"{name}: {', '.join(heads)}")
     if output is not None:

@@ -10,7 +10,7 @@ from bertie.apps import explain as app
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
 from bertie.platform import comma_names, console, option
 
-WIDTH = 24  # characters of the longest bar
+_BAR_WIDTH = 24  # characters of the longest bar
 
 
 def explain(
@@ -20,10 +20,11 @@ def explain(
         str, typer.Option("--methods", help="Methods, comma-separated: ig, gradient, occlusion.")
     ] = "ig",
     label: Annotated[
-        str, typer.Option("--label", help="Label or masked word to explain. Default: the prediction.")
+        str, typer.Option("--target", help="Label or masked word to explain. Default: the prediction.")
     ] = "",
     word: Annotated[
-        int | None, typer.Option("--word", min=1, help="For a tagger: number of the word. Default: the first entity.")
+        int | None,
+        typer.Option("--word-number", min=1, help="For a tagger: number of the word. Default: the first entity."),
     ] = None,
     max_length: Annotated[
         int | None, typer.Option("--max-length", min=4, help="Maximum number of tokens. Default: of the model.")
@@ -43,7 +44,7 @@ def explain(
       bertie explain runs/reviews/model "The plot is thin, but the actors are wonderful."
       bertie explain runs/reviews/model "A dull film." --methods ig,occlusion -o explanation.html
       bertie explain runs/questions/model "Who wrote it?" "The book was written by Jane Austen."
-      bertie explain models/bert "Paris is the capital of [MASK]." --label france
+      bertie explain models/bert "Paris is the capital of [MASK]." --target france
     """
     from rich.cells import cell_len, set_cell_size
 
@@ -80,7 +81,7 @@ def explain(
         for text, value in words:
             if not value and text in special:
                 continue
-            bar = ("+" if value > 0 else "-") * round(WIDTH * abs(value) / most)
+            bar = ("+" if value > 0 else "-") * round(_BAR_WIDTH * abs(value) / most)
             console.show(f"  {set_cell_size(text, longest)}  {value:+z8.3f}  {bar}".rstrip())
         console.say(f"{app.page.completeness(one)} {app.page.trust(faithful)}".lstrip())
     if output is not None:

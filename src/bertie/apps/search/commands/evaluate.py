@@ -18,7 +18,7 @@ def evaluate_search(
         Path, typer.Argument(help="Questions with their documents: .json as SQuAD, or .jsonl.", show_default=False)
     ],
     qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None,
-    sample: Annotated[int | None, typer.Option("--sample", min=1, help="Number of questions, drawn at random.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Number of questions, drawn at random.")] = None,
     *,
     stages: StageOptions,
     output: Annotated[
@@ -35,13 +35,13 @@ def evaluate_search(
     \b
     Examples:
       bertie evaluate-search index dev-v1.1.json
-      bertie evaluate-search index queries.jsonl --qrels qrels/test.tsv --rerank runs/rank/model --sample 300
+      bertie evaluate-search index queries.jsonl --qrels qrels/test.tsv --rerank runs/rank/model --limit 300
     """
 
     if output:
         platform.File(output).check_new(overwrite=overwrite)
     labeled = app.questions.read(questions, qrels)
-    report = app.evaluate.evaluate(stages.searcher(index), labeled, sample=sample)
+    report = app.evaluate.evaluate(stages.searcher(index), labeled, sample=limit)
     if output:
         platform.File(output).write_json(report)
     if console.verbosity.json:
@@ -59,14 +59,14 @@ def _show_stages(report: dict[str, Any]) -> None:
 
     table = Table("stage", title=quantity(report["questions"], "question"), box=None)
     first = next(iter(report["stages"]))
-    for name in (*app.retrieval.NAMES, f"mrr@10 above {first}", "ms", "p99 ms"):
+    for name in (*app.retrieval.RETRIEVAL_METRICS, f"mrr@10 above {first}", "ms", "p99 ms"):
         table.add_column(name, justify="right")
     for stage, row in report["stages"].items():
         times = report["seconds"].get({"reranked": "rerank"}.get(stage, stage))
         more = row.get(f"against_{first}", {}).get("mrr@10")
         table.add_row(
             stage,
-            *(f"{row[name]:z.3f}" for name in app.retrieval.NAMES),
+            *(f"{row[name]:z.3f}" for name in app.retrieval.RETRIEVAL_METRICS),
             f"{more['difference']:+z.3f} ({more['low']:+z.3f} to {more['high']:+z.3f})" if more else "",
             *(f"{times[name] * 1000:.1f}" if times else "" for name in ("median", "p99")),
         )

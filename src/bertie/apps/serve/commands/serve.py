@@ -17,8 +17,8 @@ from bertie.platform import UsageError, console, grouped, nearest, option
 VISIBLE = re.compile(r"[!-~]+")
 """What a header can carry as a key."""
 NEEDED = ("starlette", "uvicorn", "httptools", "orjson", "prometheus_client")
-KEY = "BERTIE_API_KEY"
-PLACES = ("here", "ray")
+API_KEY_VARIABLE = "BERTIE_API_KEY"
+_PLACES = ("here", "ray")
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class WatchOptions:
     ] = None
     split: Annotated[
         str | None,
-        typer.Option("--split", help="NEW=0.1: part of the requests to the first model that the model NEW answers."),
+        typer.Option("--traffic", help="NEW=0.1: part of the requests to the first model that the model NEW answers."),
     ] = None
 
 
@@ -84,7 +84,8 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 selects a free port.")] = 3000,
     key_file: Annotated[
-        Path | None, typer.Option("--key-file", help=f"File of API keys, one per line. Default: the key in {KEY}.")
+        Path | None,
+        typer.Option("--key-file", help=f"File of API keys, one per line. Default: the key in {API_KEY_VARIABLE}."),
     ] = None,
     no_key: Annotated[bool, typer.Option("--no-key", help="Allow other machines to connect without a key.")] = False,
     allow_host: Annotated[
@@ -130,7 +131,7 @@ def serve(
       bertie serve sentiment=runs/reviews search=runs/sts --port 8080
       bertie serve models/minilm runs/squad2 --index notes=index
       bertie serve runs/reviews --log traffic.json --shadow runs/reviews-2
-      bertie serve runs/reviews --split runs/reviews-2=0.1
+      bertie serve runs/reviews --traffic runs/reviews-2=0.1
       bertie serve runs/reviews --host 0.0.0.0 --key-file keys.txt
       bertie serve runs/reviews --on ray --replicas 2 --max-replicas 8
     """
@@ -142,13 +143,13 @@ def serve(
     policies = ("truncate", "window", "error")
     if too_long is not None and too_long not in policies:
         raise UsageError(f"Unknown policy for long texts {too_long!r}. {nearest(too_long, policies)}")
-    if on not in PLACES:
-        raise UsageError(f"Unknown place {on!r} for --on. {nearest(on, PLACES)}")
+    if on not in _PLACES:
+        raise UsageError(f"Unknown place {on!r} for --on. {nearest(on, _PLACES)}")
     if max_replicas is not None and on != "ray":
         raise UsageError("--max-replicas needs --on ray. Omit it, or pass --on ray.")
     platform.ModelFolder(models[0]).check_engine(precision, engine)
     if on == "ray" and (watch.shadow or watch.split):
-        raise UsageError("--shadow and --split compare models in one server. Omit them, or --on ray.")
+        raise UsageError("--shadow and --traffic compare models in one server. Omit them, or --on ray.")
     folders, versions = versions_of(models, watch.shadow, watch.split)
     options = app.server.Options(
         folders,
@@ -195,9 +196,11 @@ def versions_of(
         except ValueError:
             name = ""
         if not name or not 0 < share < 1:
-            raise UsageError(f"--split {split} is not NEW=SHARE with a share between 0 and 1. Write --split NEW=0.1.")
+            raise UsageError(
+                f"--traffic {split} is not NEW=SHARE with a share between 0 and 1. Write --traffic NEW=0.1."
+            )
         if shadow not in (None, name):
-            raise UsageError(f"--shadow {shadow} and --split {name} are two new versions. Compare one at a time.")
+            raise UsageError(f"--shadow {shadow} and --traffic {name} are two new versions. Compare one at a time.")
         new = name
     if new is None:
         return folders, None
@@ -215,10 +218,12 @@ def keys_of(path: Path | None) -> tuple[str, ...]:
 
     The variable is removed from the environment, which workers and other programs inherit.
     """
-    variable = os.environ.pop(KEY, "").strip()
+    variable = os.environ.pop(API_KEY_VARIABLE, "").strip()
     if path is None:
         if variable and not VISIBLE.fullmatch(variable):
-            raise UsageError(f"{KEY} is not a key. A key has only letters, digits and signs of ASCII, and no spaces.")
+            raise UsageError(
+                f"{API_KEY_VARIABLE} is not a key. A key has only letters, digits and signs of ASCII, and no spaces."
+            )
         return (variable,) if variable else ()
     try:
         lines = [line.strip(" \t\r") for line in path.read_text(encoding="utf-8-sig").split("\n")]
