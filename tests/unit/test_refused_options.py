@@ -123,3 +123,10 @@ def test_names_of_other_programs_lead_to_settings_that_exist(config: type[Config
             kind = kind.model_fields[name].annotation
             if not (isinstance(kind, type) and issubclass(kind, Config)):  # objectives have settings by their names
                 break
+
+
+def test_a_mistyped_name_of_a_model_names_the_nearest(bertie: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("text,label\n" + "a,x\nb,y\n" * 10)
+    commands = (("finetune", "stater-en", "--train", tmp_path / "x.csv", "-o", tmp_path / "run"), ("info", "starteren"))
+    for command in (*commands, ("predict", "stater-en", tmp_path / "x.csv")):
+        assert "Did you mean 'starter-en'?" in bertie(*command)[2]
