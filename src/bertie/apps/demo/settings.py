@@ -17,6 +17,7 @@ PRETRAIN_BATCH = 64
 FINETUNE_OPTIM = {"lr": 5e-4, "warmup": 0.1}
 FINETUNE_BATCH = 16
 EPOCHS = 6  # fewer leave more time for pre-training; not compared on training modules: benchmarks/log
+LONGER = 4  # times EPOCHS: how far random weights come with more fine-tuning; one run
 PER_LABEL = 50  # labelled examples to fine-tune on
 TEST = 600  # examples to test on
 SEEDS = (0, 1, 2, 3, 4)
@@ -69,17 +70,22 @@ class Probe:
         """Returns the seconds of fine-tuning one seed from each start."""
         return len(STARTS) * (FINETUNE_TOKENS / self.tokens_per_s + FINETUNE_START_S)
 
+    @property
+    def longer_s(self) -> float:
+        """Returns the seconds of the longer fine-tuning of random weights."""
+        return LONGER * FINETUNE_TOKENS / self.tokens_per_s + FINETUNE_START_S
+
 
 def affordable_run(probe: Probe, *, seconds: float, tokens: int, tokens_per_step: int) -> tuple[int, int]:
     """Returns the pre-training steps and the fine-tuning seeds that fit into `seconds`, at the speed of the trial."""
-    affordable = int(MOST_FINETUNING * seconds / probe.seed_s)
+    affordable = int((MOST_FINETUNING * seconds - probe.longer_s) / probe.seed_s)
     seeds = max(FEWEST_SEEDS, min(len(SEEDS), affordable))
-    left_s = seconds - seeds * probe.seed_s - (LOOKS + 1) * probe.validation_s - MARGIN_S
+    left_s = seconds - seeds * probe.seed_s - probe.longer_s - (LOOKS + 1) * probe.validation_s - MARGIN_S
     steps = int(STEADY * left_s * probe.tokens_per_s / tokens_per_step)
     return max(FEWEST_STEPS, min(steps, MOST_EPOCHS * tokens // tokens_per_step)), seeds
 
 
-def finetuning(run: Path, *, start: str, seed: int) -> FinetuneConfig:
+def finetuning(run: Path, *, start: str, seed: int, epochs: int = EPOCHS) -> FinetuneConfig:
     """Returns the config of one fine-tuning run. Runs differ only in the start weights and the seed."""
     train = {"steps": 1, "batch_size": FINETUNE_BATCH, "log_every": 20, "eval_every": 38, "save_every": 10**6}
     return FinetuneConfig.read(
@@ -88,7 +94,7 @@ def finetuning(run: Path, *, start: str, seed: int) -> FinetuneConfig:
         dev_file=str(run / "task/test.jsonl"),
         from_scratch=start == "random",
         max_length=MAX_LENGTH,
-        epochs=EPOCHS,
+        epochs=epochs,
         baselines=False,  # the demo has its own
         optim=FINETUNE_OPTIM,
         train={**train, "keep": 1, "seed": seed},
