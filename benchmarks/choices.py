@@ -21,10 +21,10 @@ from torch import Tensor
 from benchmarks.harness import interleave
 from bertie import families
 from bertie.models.encoder import Encoder, EncoderOutput
-from bertie.models.heads import MaskedLMHead
+from bertie.models.heads.vocabulary import MaskedLMHead
+from bertie.models.loss import right
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed
-from bertie.nn.loss import right
 from bertie.nn.memory import keep_memory
 
 ROWS, LENGTH, PREDICTED = 25, 128, 480
@@ -50,9 +50,9 @@ CHOICES: dict[str, tuple[Choice, ...]] = {
     "as it is": (),
     "all tokens in the last layer": (reads_all,),
     "torch's dropout": (lambda _: patch("bertie.nn.dropout._quick", return_value=False),),
-    "one rectangle": (lambda _: patch("bertie.models.encoder.grouped", return_value=None),),
+    "one rectangle": (lambda _: patch("bertie.nn.varlen.grouped", return_value=None),),
     "SDPA": (
-        lambda _: patch("bertie.models.encoder.grouped", return_value=None),
+        lambda _: patch("bertie.nn.varlen.grouped", return_value=None),
         lambda _: patch("bertie.nn.attention._slow_fused", return_value=False),
     ),
     "all logits in float32": (lambda _: patch("bertie.models.heads.vocabulary.linear_cross_entropy", plain_loss),),

@@ -159,9 +159,9 @@ def machine() -> dict[str, Any]:
     import os
 
     from bertie.infer.native.library import open_library
-    from bertie.nn.machine import LIMITS
+    from bertie.nn.machine import LIMIT_VARIABLES
 
-    limits = {name: os.environ[name] for name in (*LIMITS, "CT2_FORCE_CPU_ISA") if name in os.environ}
+    limits = {name: os.environ[name] for name in (*LIMIT_VARIABLES, "CT2_FORCE_CPU_ISA") if name in os.environ}
     return {**harness.machine(), "native": open_library()[1], **limits}
 
 

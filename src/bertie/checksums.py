@@ -15,7 +15,7 @@ from bertie.errors import BadFile, DataError
 from bertie.files import LOCK, file_hash, is_leftover, read_json, seal, write_json
 
 CHECKSUMS, CARD = "checksums.json", "README.md"
-LISTS = (CHECKSUMS, "manifest.json")  # either of them in a folder inside vouches for the other files there
+_LISTS = (CHECKSUMS, "manifest.json")  # either of them in a folder inside vouches for the other files there
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def check(folder: Path, *, covered: Callable[[str], bool] = lambda name: False) 
 
     covered: names that are checked elsewhere. Raises DataError when the list itself is missing or damaged.
     """
-    files: Mapping[str, Mapping[str, Any]] = read(folder)["files"]
+    files: Mapping[str, Mapping[str, object]] = read(folder)["files"]
     found = FolderCheck(len(files))
     for name, expected in files.items():
         message = problem(folder / name, expected)
@@ -159,7 +159,7 @@ def names(folder: Path) -> list[str]:
 
 
 def _files(folder: Path, *, top: bool = True) -> Iterator[Path]:
-    if not top and (lists := [folder / name for name in LISTS if (folder / name).is_file()]):
+    if not top and (lists := [folder / name for name in _LISTS if (folder / name).is_file()]):
         yield lists[0]
         return
     for path in folder.iterdir():

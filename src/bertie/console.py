@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
     from rich.console import RenderableType
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 PLAIN_LINE_EVERY_S = 5.0
 OF_THE_CALL = {"out", "output", "overwrite", "quiet", "verbose", "json", "json_"}  # change nothing of what is written
 BRIEF_S = 1.0  # what takes less leaves no trace
@@ -124,14 +124,14 @@ def leave_terminal() -> None:
     os.close(nothing)
 
 
-Advance = Callable[..., None]
+_Advance = Callable[..., None]
 
 
 def _shown(info: dict[str, Any]) -> str:
     return "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in info.items())
 
 
-def _plain_lines(description: str, total: float | None, done: float, unit: str) -> Iterator[Advance]:
+def _plain_lines(description: str, total: float | None, done: float, unit: str) -> Iterator[_Advance]:
     started = last = time.monotonic()
     current, shown = done, ""
 
@@ -226,7 +226,7 @@ class Console:
     @contextmanager
     def progress(
         self, description: str, total: float | None = None, *, done: float = 0, unit: str = ""
-    ) -> Iterator[Advance]:
+    ) -> Iterator[_Advance]:
         """Context that shows progress; yields `advance(amount=1, **info)`.
 
         `total` None means unknown; `done` is the start of a resumed run; `info` (loss=2.31, rate="22k tok/s") is shown
@@ -253,7 +253,7 @@ class Console:
         finally:
             self._part = before
 
-    def track(self, items: Iterable[T], description: str, *, total: float | None = None) -> Iterator[T]:
+    def track(self, items: Iterable[_T], description: str, *, total: float | None = None) -> Iterator[_T]:
         """Yields items, and shows how many of them there were."""
         with self.progress(description, total, unit="rows") as advance:
             for item in items:
@@ -334,7 +334,7 @@ class Console:
         console.on_broken_pipe = lambda: hush(sys.stderr)  # type: ignore[method-assign]  # rich would end the program
         return console
 
-    def _rich_bar(self, description: str, total: float | None, done: float, unit: str) -> Iterator[Advance]:
+    def _rich_bar(self, description: str, total: float | None, done: float, unit: str) -> Iterator[_Advance]:
         from rich.progress import (
             BarColumn,
             MofNCompleteColumn,

@@ -23,8 +23,8 @@ from types import UnionType
 from typing import IO, Any, ParamSpec, Self, TypeVar, Union, get_args, get_origin
 
 OS_ERROR = re.compile(r"\(os error (\d+)\)")  # as libraries in Rust end a message, such as safetensors
-P = ParamSpec("P")
-T = TypeVar("T")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 
 class BertieError(Exception):
@@ -68,8 +68,8 @@ COMMAND = re.compile(r"(`?bertie [a-z].*?(?=\. [A-Z]|\.?$|[);]))")  # a command 
 VALUE = r"""(?:[ =]("[^"]*"|'[^']*'|[^\s"'.,:;()]+(?:[.,:=][^\s.,:;()]+)*))?"""
 OPTION = re.compile(rf"(?<![\w`./-])(?:--([a-z]+(?:-[a-z]+)*)|-(o|c)\b){VALUE}")
 SHORT = {"o": "output", "c": "config"}
-FLAGS = ("overwrite", "keep_best", "few_shot", "excel", "multi", "int8", "unsafe", "no_embed", "dry_run", "force")
-PAIRS = re.compile(r"[^=,]+=[^=,]+(?:,[^=,]+=[^=,]+)*")
+_FLAGS = ("overwrite", "keep_best", "few_shot", "excel", "multi", "int8", "unsafe", "no_embed", "dry_run", "force")
+_PAIRS = re.compile(r"[^=,]+=[^=,]+(?:,[^=,]+=[^=,]+)*")
 NO_VALUES = re.compile(
     r"(?:for|with|too?|works?|and|or|is|are|has|needs|measures|makes|names|takes|exclude|without|in|of|cannot|could|reverses|reads)$"
 )
@@ -80,11 +80,11 @@ def in_python(message: str) -> str:
 
     def argument(match: re.Match[str]) -> str:
         name, value = SHORT.get(match[2] or "") or match[1].replace("-", "_"), match[3]
-        if name in FLAGS:
+        if name in _FLAGS:
             return f"`{name}=True`" + match[0][len(match[1]) + 2 :]
         if value is None or NO_VALUES.match(value):
             return f"`{name}`" + (f" {value}" if value else "")
-        if PAIRS.fullmatch(value):
+        if _PAIRS.fullmatch(value):
             value = str(dict(pair.split("=") for pair in value.split(",")))
         elif not (value.isupper() or value[0] in "'\"" or value.replace(".", "", 1).isdigit()):
             value = repr(value)
@@ -221,7 +221,7 @@ def model_hint(name: str | Path) -> str:
     return f" {nearest(name, speech.model_names())} To list all models that have a name, {listing}"
 
 
-def arguments(*options: str, **others: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def arguments(*options: str, **others: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Decorator: an unknown keyword argument of a function is a UsageError that names the nearest one.
 
     So is a value of another type than the function's annotation, before the function does anything.
@@ -231,18 +231,18 @@ def arguments(*options: str, **others: str) -> Callable[[Callable[P, T]], Callab
         others: What another library calls an argument -> our name.
     """
 
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+    def decorate(function: Callable[_P, _T]) -> Callable[_P, _T]:
         signature = inspect.signature(function)
         hints = {name: one.annotation for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD}
 
         @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        def call(*args: _P.args, **kwargs: _P.kwargs) -> _T:
             known, name = {*hints, *options} - {"self"}, function.__qualname__.removesuffix(".__init__")
             if unknown := next((one for one in kwargs if one not in known), None):
                 said = f"Did you mean {others[unknown]!r}?" if unknown in others else nearest(unknown, known)
                 raise UsageError(f"{name}() has no argument {unknown!r}. {said}")
             for one, value in {**dict(zip(hints, args, strict=False)), **kwargs}.items():
-                hint = hints.get(one, Any)
+                hint = hints.get(one, object)
                 if not _fits(value, hint):
                     own = type(value).__module__ == "builtins"
                     shown = reprlib.repr(value) if own else f"a {type(value).__name__}"
@@ -274,7 +274,7 @@ KINDS: dict[Any, tuple[Any, str]] = {
 
 def _fits(value: object, hint: object) -> bool:
     """Returns whether a value may be of an annotated type. An annotation in quotes, or of another kind, fits all."""
-    if hint in (Any, inspect.Parameter.empty):
+    if hint in (object, inspect.Parameter.empty):
         return True
     if get_origin(hint) in (Union, UnionType):
         return any(_fits(value, one) for one in get_args(hint))

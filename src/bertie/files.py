@@ -17,14 +17,14 @@ import xxhash
 
 from bertie.errors import BadFile, DataError, MissingFile, Stopped, UnreadableFile, UsageError
 
-SMALL = 64 << 20  # bytes of the largest file that is read as a whole, where its reader names no other bound
-SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON escapes it; two make a character
+_SMALL_FILE_BYTES = 64 << 20  # bytes of the largest file that is read as a whole, where its reader names no other bound
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON escapes it; two make a character
 UNDECODED = re.compile("[\udc80-\udcff]")  # bytes of a file name that are not UTF-8 (surrogateescape)
 LACK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of the machine, and no fault of a file
 LOCK = ".lock"  # held by the process that writes to a folder
 
 
-LONGEST = 1024  # characters of a path; a single name has at most 255 bytes
+MAX_PATH_CHARACTERS = 1024  # characters of a path; a single name has at most 255 bytes
 
 
 def exists(path: str | Path) -> bool:
@@ -239,7 +239,7 @@ def check_readable(path: Path) -> None:
         pass
 
 
-def read_small(path: Path, *, most: int = SMALL) -> bytes:
+def read_small(path: Path, *, most: int = _SMALL_FILE_BYTES) -> bytes:
     """Returns all bytes of a file of at most `most` bytes. Raises DataError for a larger one, and as `opened`."""
     with opened(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -252,7 +252,7 @@ def read_small(path: Path, *, most: int = SMALL) -> bytes:
     return data
 
 
-def read_json(path: Path, *, most: int = SMALL) -> Any:
+def read_json(path: Path, *, most: int = _SMALL_FILE_BYTES) -> Any:
     """Reads a UTF-8 JSON file. Raises DataError with its name when it is missing, damaged or nested too deep.
 
     Also when it is not a regular file, or has more than `most` bytes.
@@ -268,7 +268,7 @@ def parse_json(data: bytes, path: Path) -> Any:
     """Returns the value of JSON text. Raises DataError with the name of its file when it is damaged."""
     try:
         value = json.loads(data)
-        if SURROGATE.search(data):
+        if _SURROGATE.search(data):
             json.dumps(value, ensure_ascii=False).encode()  # half of a pair is no character: nothing could write it
         return value
     except (ValueError, RecursionError) as error:

@@ -27,7 +27,7 @@ from bertie.files import LOCK, UNDECODED, folders_above, is_leftover, shown, syn
 from bertie.registry import Later, Registry
 from bertie.settings import flatten
 
-SHOWN = 5  # unknown files that an error lists
+_UNKNOWN_FILES_SHOWN = 5  # unknown files that an error lists
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Kind:
         """Context with a folder to write to, which replaces `path` at the end. See `new_folder`."""
         return new_folder(path, self, overwrite=overwrite, keep_strangers=keep_strangers)
 
-    def made_once(self, path: Path, by: str, write: Callable[[Path], "Facts"], *, overwrite: bool = False) -> "Facts":
+    def made_once(self, path: Path, by: str, write: Callable[[Path], "_Facts"], *, overwrite: bool = False) -> "_Facts":
         """Makes a folder with `write`, unless the same call made it before. See `made_once`."""
         return made_once(path, self, by, write, overwrite=overwrite)
 
@@ -116,9 +116,9 @@ ANYTHING = Kind("folder", ("",), ("*",), {"*": None})
 FOLDER_KINDS: Registry[Kind] = Registry(
     "kind of folder",
     [
-        ("search index", Later("bertie.apps.search.store", "INDEX")),
+        ("search index", Later("bertie.apps.search.store", "INDEX_KIND")),
         ("run", Later("bertie.runs.folder", "RUN")),
-        ("model", Later("bertie.models.folder", "MODEL_FOLDER")),
+        ("model", Later("bertie.models.files", "MODEL_FOLDER")),
         ("corpus", Later("bertie.data.corpus", "CORPUS")),  # a checkpoint has a manifest too
         ("tokenizer", Later("bertie.text.vocabulary", "TOKENIZER_FOLDER")),
     ],
@@ -188,10 +188,10 @@ def check(path: Path, kind: Kind, *, overwrite: bool = False, new: bool = False)
             raise UsageError(f"{path} contains files that are not {kind.article} {kind.name}. Choose another folder.")
         return
     if found := strangers(path, kind):
-        more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
+        more = f" and {len(found) - _UNKNOWN_FILES_SHOWN:,} more" if len(found) > _UNKNOWN_FILES_SHOWN else ""
         raise UsageError(
             f"{path} cannot be replaced: it contains files that Bertie did not write as {kind.article} {kind.name}: "
-            f"{', '.join(found[:SHOWN])}{more}. Move them away, or choose another folder."
+            f"{', '.join(found[:_UNKNOWN_FILES_SHOWN])}{more}. Move them away, or choose another folder."
         )
     if (path / kind.lock).exists():
         with locked(path / kind.lock, busy_error(path)):
@@ -282,7 +282,7 @@ def _sweep(folder: Path, kind: Kind) -> None:
                 _delete(path)
 
 
-Facts = dict[str, Any]
+_Facts = dict[str, Any]
 
 
 def check_other(out: Path, source: Path) -> None:
@@ -293,7 +293,7 @@ def check_other(out: Path, source: Path) -> None:
         )
 
 
-def made_once(path: Path, kind: Kind, by: str, write: Callable[[Path], Facts], *, overwrite: bool = False) -> Facts:
+def made_once(path: Path, kind: Kind, by: str, write: Callable[[Path], _Facts], *, overwrite: bool = False) -> _Facts:
     """Makes a folder with `write`, unless the same call made it before. Returns what `write` returned, now or then.
 
     by: hash of the command, its settings and the contents of its inputs; "" if they are unknown. The facts are JSON
@@ -303,14 +303,14 @@ def made_once(path: Path, kind: Kind, by: str, write: Callable[[Path], Facts], *
     if found is not None:
         console.say(f"{path} was made by this command before; nothing to do. --overwrite makes it again.")
         return found
-    made: Facts = {"by": by}
+    made: _Facts = {"by": by}
     with new_folder(path, kind, overwrite=overwrite, made=made) as folder:
         made["facts"] = write(folder)
-    facts: Facts = made["facts"]
+    facts: _Facts = made["facts"]
     return facts
 
 
-def _made_by(path: Path, by: str) -> Facts | None:
+def _made_by(path: Path, by: str) -> _Facts | None:
     try:
         made = checksums.read(path).get("made", {})
     except DataError:
@@ -319,13 +319,13 @@ def _made_by(path: Path, by: str) -> Facts | None:
         return None
     if damage := checksums.check(path).damage:
         raise UsageError(f"{path} was made by this command, but: {damage[0]} Pass --overwrite to make it again.")
-    facts: Facts = made["facts"]
+    facts: _Facts = made["facts"]
     return facts
 
 
 @contextmanager
 def new_folder(
-    path: Path, kind: Kind, *, overwrite: bool = False, keep_strangers: bool = False, made: Facts | None = None
+    path: Path, kind: Kind, *, overwrite: bool = False, keep_strangers: bool = False, made: _Facts | None = None
 ) -> Iterator[Path]:
     """Context with a folder to write to, which replaces `path` at the end, with its checksums.json.
 

@@ -15,21 +15,21 @@ from typing import Generic, TypeVar, cast
 
 from bertie.errors import NoPackage, UnknownName, UsageError, nearest
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
-class Later(Generic[T]):
+class Later(Generic[_T]):
     """An entry that is imported from a module when it is first used. package: the installed package it comes from."""
 
     module: str
     name: str
     package: str = ""
 
-    def found(self) -> T:
+    def found(self) -> _T:
         """Imports and returns it. Raises UsageError for a package whose entry point leads nowhere."""
         try:
-            return cast(T, getattr(import_module(self.module), self.name))
+            return cast(_T, getattr(import_module(self.module), self.name))
         except (ImportError, AttributeError) as error:
             if not self.package:
                 raise
@@ -39,21 +39,21 @@ class Later(Generic[T]):
             ) from error
 
 
-class Registry(Generic[T]):
+class Registry(Generic[_T]):
     """An ordered table of named things of one `kind` ("objective", "task", "variant").
 
     group: the entry points of installed packages that are rows too, after those of Bertie; "": none are.
     """
 
-    def __init__(self, kind: str, rows: Iterable[tuple[str, T | Later[T]]] = (), *, group: str = "") -> None:
+    def __init__(self, kind: str, rows: Iterable[tuple[str, _T | Later[_T]]] = (), *, group: str = "") -> None:
         self.kind, self.group = kind, group
-        self._own: dict[str, T | Later[T]] = {}
+        self._own: dict[str, _T | Later[_T]] = {}
         self._extended = True  # packages are asked after Bertie's own rows
         for name, thing in rows:
             self.add(name, thing)
         self._extended = not group
 
-    def add(self, name: str, thing: T | Later[T]) -> T | Later[T]:
+    def add(self, name: str, thing: _T | Later[_T]) -> _T | Later[_T]:
         """Adds a row. Raises UsageError when the name exists already."""
         if name in self:
             raise UsageError(f"There is a {self.kind} {name!r} already. Choose another name.")
@@ -61,15 +61,15 @@ class Registry(Generic[T]):
         return thing
 
     @property
-    def _rows(self) -> dict[str, T | Later[T]]:
+    def _rows(self) -> dict[str, _T | Later[_T]]:
         """All rows. Packages are asked for theirs once; a name that exists keeps its meaning."""
         if not self._extended:
             self._extended = True
             for name, thing in offered().get(self.group, {}).items():
-                self._own.setdefault(name, cast("Later[T]", thing))
+                self._own.setdefault(name, cast("Later[_T]", thing))
         return self._own
 
-    def __getitem__(self, name: str) -> T:
+    def __getitem__(self, name: str) -> _T:
         thing = self._own.get(name) or self._rows.get(name)
         if thing is None:
             raise UnknownName(f"Unknown {self.kind} {name!r}. {nearest(name, self._rows)}")
@@ -86,7 +86,7 @@ class Registry(Generic[T]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def items(self) -> Iterable[tuple[str, T]]:
+    def items(self) -> Iterable[tuple[str, _T]]:
         """Returns the rows in the order in which they were added."""
         return [(name, self[name]) for name in self._rows]
 

@@ -77,7 +77,7 @@ class Config(BaseModel):
         return built
 
 
-C = TypeVar("C", bound=Config)
+_C = TypeVar("_C", bound=Config)
 MAX_YAML_BYTES = 1 << 20  # a run config has a few thousand
 RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")  # as installed; in a checkout
 
@@ -88,7 +88,7 @@ def _parsed(text: str) -> object:
     return safe_yaml.parsed(text)
 
 
-def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> C:
+def load(kind: type[_C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> _C:
     """Loads a config from an optional YAML file, then values by dotted key that are not None, then "dotted.key=value".
 
     Raises UsageError for missing or unsafe YAML, an unknown key (with the most similar name), or a value of the wrong
@@ -139,7 +139,7 @@ def _is_text(kind: object, path: list[str], tree: Mapping[str, object]) -> bool:
     return path[0] in hints and _is_text(hints[path[0]], path[1:], tree)
 
 
-def build(kind: type[C], tree: Mapping[str, Any]) -> C:
+def build(kind: type[_C], tree: Mapping[str, Any]) -> _C:
     """Validates a tree of values as a config. Raises UsageError with one line on the first error.
 
     An unknown key gets a hint: the same name in another section, what another library calls it, or the most similar

@@ -15,7 +15,7 @@ from test_families import small
 
 from bertie import families
 from bertie.errors import BertieError
-from bertie.models.codec import BY_WEIGHTS, OWN
+from bertie.models.codec import BY_WEIGHTS, OWN_KEY
 from bertie.models.config import EncoderConfig
 from bertie.models.elmo import ElmoEncoder
 from bertie.models.flat import _names
@@ -157,7 +157,7 @@ def test_what_is_built_comes_back(variant: Variant, tmp_path: Path) -> None:
                 assert torch.equal(found[head], numbers), f"{name}={value}: {head}"
         kept.add(name)
         own = json.loads((folder / "config.json").read_text())
-        assert own["model_type"] == ("bertie-" if OWN in own else "") + variant.model_type, f"{name}={value}"
+        assert own["model_type"] == ("bertie-" if OWN_KEY in own else "") + variant.model_type, f"{name}={value}"
     assert {"hidden_size", "vocab_size", "num_hidden_layers", "hidden_dropout_prob"} <= kept
 
 

@@ -14,7 +14,7 @@ from bertie.errors import BertieError
 from bertie.models.config import EncoderConfig
 from bertie.models.elmo import ElmoEncoder
 from bertie.models.heads import HEADS, labelled
-from bertie.models.kinds import MOST
+from bertie.models.kinds import MAX_SETTING
 from bertie.models.model import TorchModel
 from bertie.models.variant import Variant
 from bertie.models.weights import public_state
@@ -157,7 +157,7 @@ def test_every_weight_has_one_public_name(variant: Variant) -> None:
 def test_too_long_is_refused(variant: Variant) -> None:
     model = built(variant)
     most = model.config.max_length
-    if most == MOST:
+    if most == MAX_SETTING:
         return  # any length has its distances
     model.encoder(torch.full((1, most), 7))
     with pytest.raises(BertieError, match=f"{most}"):

@@ -13,9 +13,9 @@ import typer
 import bertie
 import bertie.sklearn
 from bertie.cli.table import app
-from bertie.data.corpus import CORPUS, TOKENS
+from bertie.data.corpus import CORPUS, TOKENS_FOLDER
 from bertie.folders import Kind
-from bertie.models.folder import MODEL_FOLDER
+from bertie.models.files import MODEL_FOLDER
 from bertie.objectives import OBJECTIVES
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CHECKPOINT, RUN
@@ -81,7 +81,7 @@ def test_the_home_page_has_a_tree_of_every_page(pages: dict[str, str]):
 
 
 @pytest.mark.parametrize(
-    "kind", [CORPUS, TOKENS, RUN, CHECKPOINT, MODEL_FOLDER, TOKENIZER_FOLDER], ids=lambda k: k.name
+    "kind", [CORPUS, TOKENS_FOLDER, RUN, CHECKPOINT, MODEL_FOLDER, TOKENIZER_FOLDER], ids=lambda k: k.name
 )
 def test_every_file_that_bertie_writes_is_on_the_page_of_file_formats(kind: Kind):
     page = (DOCS / "file-formats.md").read_text(encoding="utf-8")

@@ -15,7 +15,8 @@ from sentence_transformers import CrossEncoder, SentenceTransformer  # noqa: E40
 import bertie  # noqa: E402
 from batches import pack  # noqa: E402
 from bertie.errors import DataError  # noqa: E402
-from bertie.runs.models import load, model_folder  # noqa: E402
+from bertie.runs.models import model_folder  # noqa: E402
+from bertie.runs.weights import load  # noqa: E402
 from bertie.tasks.embed import EmbedTask  # noqa: E402
 from bertie.text.tokenizer import Tokenizer  # noqa: E402
 

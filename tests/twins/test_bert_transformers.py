@@ -7,7 +7,8 @@ from parity import TINY, check, close, inputs
 from safetensors.torch import load_file, save_file
 
 from bertie import families
-from bertie.models.heads import MaskedLMHead, PairHead
+from bertie.models.heads.sequence import PairHead
+from bertie.models.heads.vocabulary import MaskedLMHead
 
 CLASSES = sorted(families.VARIANTS["bert"].architectures)
 

@@ -117,13 +117,13 @@ def test_norm_of_a_residual(kind: str, shape: tuple[int, ...], p: float) -> None
 
 
 @pytest.mark.parametrize("has_bias", [True, False])
-@pytest.mark.parametrize("name", fused.ACTIVATIONS)
+@pytest.mark.parametrize("name", fused.FUSED_ACTIVATIONS)
 def test_activations(name: str, has_bias: bool) -> None:
     gated = name in GATES
     bias = drawn(140 if gated else 70, seed=1) if has_bias else None
 
     def ours(x: Tensor, bias: Tensor | None) -> Tensor:
-        return BiasAct.apply(x, bias, fused.ACTIVATIONS[name], gated)  # type: ignore[no-any-return, no-untyped-call]
+        return BiasAct.apply(x, bias, fused.FUSED_ACTIVATIONS[name], gated)  # type: ignore[no-any-return, no-untyped-call]
 
     def formula(x: Tensor, bias: Tensor | None) -> Tensor:
         return fused.bias_act(x, bias, name, ACTIVATIONS[name], gated=gated)

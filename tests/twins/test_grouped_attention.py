@@ -38,7 +38,7 @@ def batch(lengths: list[int], dtype: torch.dtype = torch.float64) -> tuple[Packe
 @pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize("lengths", [RAGGED, EQUAL, SOME_EMPTY], ids=["ragged", "equal", "some empty"])
 def test_groups_are_the_formula(lengths: list[int], scaled: bool, scores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SCORES", scores)
+    monkeypatch.setattr(module, "_SCORES", scores)
     layout, qkv, grad = batch(lengths)
     groups = Groups.of(layout, HEADS, qkv.dtype)
     if scores == 1:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertie.infer.native.library import FLAGS, HERE, TARGETS, found_compiler, targets
+from bertie.infer.native.library import COMPILER_FLAGS, SOURCE_FOLDER, TARGETS, found_compiler, targets
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")]
 DRIVER = Path(__file__).with_name("native_driver.cpp")
@@ -29,8 +29,8 @@ SHAPES = {  # H I E heads layers activation radius, then the lengths
 
 def compiled(compiler: str, folder: Path, *flags: str) -> Path:
     out = folder / "driver"
-    own = [flag for flag in FLAGS if flag not in ("-shared", "-fPIC", "-O3")]
-    subprocess.run([compiler, *own, "-pthread", *flags, f"-I{HERE}", str(DRIVER), "-o", str(out)], check=True)
+    own = [flag for flag in COMPILER_FLAGS if flag not in ("-shared", "-fPIC", "-O3")]
+    subprocess.run([compiler, *own, "-pthread", *flags, f"-I{SOURCE_FOLDER}", str(DRIVER), "-o", str(out)], check=True)
     return out
 
 

@@ -94,7 +94,7 @@ def test_only_candidates_are_compared_and_blocks_change_nothing(some, monkeypatc
     assert (
         whole[candidates] == dedup.first_alike(signed[candidates], np.ones(candidates.sum(), bool), THRESHOLD)
     ).all()
-    monkeypatch.setattr(dedup, "BLOCK", 7)
+    monkeypatch.setattr(dedup, "_BLOCK", 7)
     assert (dedup.first_alike(signed, candidates, THRESHOLD) == whole).all()
     assert (np.stack([dedup.signature(text) for text in some[:5]]) == signed[:5]).all()
 

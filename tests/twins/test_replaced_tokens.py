@@ -179,16 +179,16 @@ def test_disentangled_embeddings(preset: str, batch, tmp_path: Path) -> None:
     names = dict(model.named_parameters())
     with torch.no_grad():
         for name, parameter in names.items():
-            if name.endswith(rtd.DIFFERENCE):
+            if name.endswith(rtd.DIFFERENCE_SUFFIX):
                 parameter.copy_(torch.randn_like(parameter) * 0.1)
-    assert sum(name.endswith(rtd.DIFFERENCE) for name in names) == (3 if variant == "electra" else 1)
+    assert sum(name.endswith(rtd.DIFFERENCE_SUFFIX) for name in names) == (3 if variant == "electra" else 1)
     other.load_state_dict(rtd.with_sums(model.state_dict()))
     for each, one in ((model, objective), (other, apart)):
         each.train()
         backward(each, one, [batch], one.counts(batch), seed=(0,), device=torch.device("cpu"))
     wanted = {name: parameter.grad for name, parameter in other.named_parameters()}
     for name, parameter in names.items():
-        plain = f"{name.removesuffix(rtd.DIFFERENCE)}.weight" if name.endswith(rtd.DIFFERENCE) else name
+        plain = f"{name.removesuffix(rtd.DIFFERENCE_SUFFIX)}.weight" if name.endswith(rtd.DIFFERENCE_SUFFIX) else name
         torch.testing.assert_close(parameter.grad, wanted[plain], atol=1e-6, rtol=1e-4, msg=name)
     for name, each in objective.models_to_save(model).items():
         each.save_pretrained(tmp_path / name)

@@ -35,7 +35,7 @@ ENGINES = [engine(Normalizer(lowercase, nfc=nfc)) for lowercase in (True, False)
 @pytest.fixture(autouse=True, scope="module")
 def fast_from_the_first_character():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bertie.text.tokenizer.FEW", 0)
+        patch.setattr("bertie.text.tokenizer._FEW_CHARACTERS", 0)
         yield
 
 
@@ -144,7 +144,7 @@ def test_added_tokens_count_on_every_path(file, added, texts, split):
 
 
 def test_the_fast_encoder_is_made_after_some_text(monkeypatch):
-    monkeypatch.setattr("bertie.text.tokenizer.FEW", 8)
+    monkeypatch.setattr("bertie.text.tokenizer._FEW_CHARACTERS", 8)
     tokenizer, expected = Tokenizer(engine(Normalizer(True))), [plain(ENGINES[0], "a b")]
     assert tokenizer.ids(["a b"]) == tokenizer.ids(["a b"]) == expected
     assert "_bulk" not in vars(tokenizer)

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 
 from bertie import families
-from bertie.infer.batching import CHUNK
+from bertie.infer.batching import CHUNK_ROWS
 from bertie.infer.records import WRITERS, Form
 from bertie.tasks import TASKS, with_task
 from bertie.text.tokenizer import Tokenizer
@@ -275,7 +275,7 @@ def test_rows_without_columns_wait_for_the_header():
     assert out.getvalue() == b"a,row,line,label,error\n,1,2,,not utf-8\nx,2,3,good,\n"
 
 
-@pytest.mark.parametrize("rows", [0, 1, CHUNK, CHUNK + 1])
+@pytest.mark.parametrize("rows", [0, 1, CHUNK_ROWS, CHUNK_ROWS + 1])
 def test_parquet_of_any_number_of_rows(rows):
     out = io.BytesIO()
     with WRITERS[".parquet"](out, Form(("label",))) as write:
@@ -312,7 +312,7 @@ def test_mixed_columns_of_parquet_become_texts():
 
 @pytest.mark.parametrize(("empty", "full"), [([], [1, 2]), ({"k": None}, {"k": 1}), ([{"a": []}], [{"a": ["x"]}])])
 def test_lists_of_parquet_stay_lists_where_many_rows_have_none(empty, full):
-    out, rows = io.BytesIO(), [empty] * CHUNK + [full]
+    out, rows = io.BytesIO(), [empty] * CHUNK_ROWS + [full]
     with WRITERS[".parquet"](out, Form(("label",))) as write:
         for number, value in enumerate(rows):
             write({"v": value}, {"row": number, "line": number}, {"label": "good"})

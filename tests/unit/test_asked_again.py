@@ -12,7 +12,7 @@ from bertie.errors import UsageError
 from bertie.files import read_json
 from bertie.folders import Kind, made_once
 from bertie.models.heads import HEADS
-from bertie.runs.models import load
+from bertie.runs.weights import load
 from bertie.text.vocabulary import count_words, train_vocabulary
 
 TEXT = "the small black cat sat on the mat and saw a dog run by the old house near the river\n"

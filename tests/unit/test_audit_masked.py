@@ -16,7 +16,7 @@ from bertie.apps.audit.pairs import CrowsPairs, Pair, positions
 from bertie.apps.audit.stereoset import BetweenSentences, Context, InsideSentence, filler, scored_terms
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
-from bertie.runs.models import load as load_module
+from bertie.runs.weights import load as load_module
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 

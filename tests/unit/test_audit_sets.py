@@ -14,14 +14,14 @@ import bertie as package
 from bertie.apps.audit import flips, templates, words
 from bertie.apps.audit.base import Source, Subject
 from bertie.apps.audit.figures import figures
-from bertie.apps.audit.groups import MOST_LABELS, Groups, Row
+from bertie.apps.audit.groups import MAX_RATED_LABELS, Groups, Row
 from bertie.apps.audit.questions import BBQ, KoBBQ, Question, Questions
 from bertie.apps.audit.templates import Attribute, Templates, TemplateSet
 from bertie.apps.audit.words import Words, associations, effect_size, permutation
 from bertie.errors import DataError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.io.tables import Example
-from bertie.runs.models import load as load_module
+from bertie.runs.weights import load as load_module
 from bertie.text.particles import followed, resolve_particles
 from bertie.text.swaps import Swaps
 
@@ -97,8 +97,8 @@ def test_two_tests_of_one_name_are_refused_and_equal_targets_have_no_size(tmp_pa
 
 
 def test_built_in_sets_are_complete() -> None:
-    assert len(words.read_tests(words.BUILT_IN)) >= 6
-    english, *korean = templates.read_sets(templates.BUILT_IN)
+    assert len(words.read_tests(words.WORDS_FILE)) >= 6
+    english, *korean = templates.read_sets(templates.TEMPLATES_FILE)
     professions = [word for group in english.attributes.values() for word in group]
     assert {"nurse", "president"} <= set(professions)
     assert len(set(professions)) == len(professions) >= 42
@@ -347,7 +347,7 @@ def test_many_labels_all_count_and_the_most_frequent_have_rates() -> None:
         rates = [100 * (given == label)[(group == g) & (true == label)].mean() for g in (0, 1)]
         gaps += [rates[0] - rates[1], rates[1] - rates[0]]
     assert found["RMS gap of the true positive rate"].value == pytest.approx(np.sqrt(np.mean(np.square(gaps))))
-    assert sum(name.startswith("b: predicted") for name in found) == MOST_LABELS
+    assert sum(name.startswith("b: predicted") for name in found) == MAX_RATED_LABELS
 
 
 def test_intervals_of_small_groups_are_numbers() -> None:
@@ -369,7 +369,7 @@ def test_intervals_of_noisy_figures_contain_their_values() -> None:
 
 
 def test_words_are_exchanged_in_their_case_and_with_particles() -> None:
-    lists = flips.read_lists(flips.BUILT_IN)
+    lists = flips.read_lists(flips.SWAPS_FILE)
     english, korean = lists["gender words"], lists["gender words (Korean)"]
     pairs = {
         "He met his wife and told her that her mother saw him.": (
@@ -402,7 +402,7 @@ def test_particles_follow_the_last_sound() -> None:
 
 
 def test_every_list_of_pairs_is_its_own_inverse() -> None:
-    for name, swaps in flips.read_lists(flips.BUILT_IN).items():
+    for name, swaps in flips.read_lists(flips.SWAPS_FILE).items():
         for word in swaps.pairs:
             shown = word.capitalize() if word in swaps.names else word
             if word not in ("her", "his", "him"):  # her has two partners

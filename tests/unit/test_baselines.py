@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertie.evaluation import baselines as module
-from bertie.evaluation.baselines import CHARACTERS, baselines, compared_examples, measured
+from bertie.evaluation.baselines import MAX_TRAINING_CHARACTERS, baselines, compared_examples, measured
 from bertie.io.tables import Example
 from bertie.io.words import spaced
 from bertie.metrics.answers import AnswerScores, QaPrediction
@@ -114,7 +114,7 @@ def test_tags_by_word():
 
 
 def test_the_work_is_bounded():
-    train = [Example(("word " * 400,), str(i % 2)) for i in range(CHARACTERS // 1000)]
+    train = [Example(("word " * 400,), str(i % 2)) for i in range(MAX_TRAINING_CHARACTERS // 1000)]
     (_, *names) = baselines(TASKS["sequence"].from_examples(train, (), {}), train, train[:10])
     assert f"from 1,000 of {len(train):,} examples" in names[0]
     dev = [Example(("x",), "0")] * 5000

@@ -14,7 +14,7 @@ from bertie.data.masking import Vocabulary
 from bertie.errors import DataError, UsageError
 from bertie.objectives import ImageTextMatching, MaskedFrames, MaskedLM, NextSentence, Objective
 from bertie.objectives.captions import Captions, CaptionSource
-from bertie.objectives.frames import START
+from bertie.objectives.frames import START_STREAM
 from bertie.runs.config import PretrainConfig
 from bertie.runs.pretrain import pretrain
 from bertie.runs.pretraining import PreparedRun
@@ -148,7 +148,7 @@ def test_hidden_frames_are_spans_from_their_starts(captions: Captions, tokenizer
     ends = batch.layout.mask().sum(1).cumsum(0).tolist()
     rows = features.rows.tolist()
     mine = [[row for row in rows if low <= row < end] for low, end in zip([0, *ends], ends, strict=False)]
-    draws = Draws(keys).uniform(START, max(map(len, mine)))
+    draws = Draws(keys).uniform(START_STREAM, max(map(len, mine)))
     hidden = set[int]()
     for frames, draw in zip(mine, draws.tolist(), strict=True):
         starts = {i for i in range(len(frames)) if draw[i] < 0.2} | {int(np.argmin(draw[: len(frames)]))}

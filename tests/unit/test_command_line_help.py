@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import bertie as bertie_api
-from bertie.cli.parsing import FEW, PANELS
+from bertie.cli.parsing import MAX_UNGROUPED_OPTIONS, PANELS
 from bertie.cli.table import load, rows
 from bertie.tasks import Prediction
 from bertie.tasks.several import SeveralPrediction
@@ -55,7 +55,7 @@ def test_an_option_takes_values_of_one_kind_in_every_command() -> None:
 
 @pytest.mark.parametrize("command", ["finetune", "pretrain", "predict", "evaluate"])
 def test_every_option_of_a_long_command_is_below_a_heading(command: str, bertie: CommandLine) -> None:
-    assert len(load(rows()[command]).params) > FEW
+    assert len(load(rows()[command]).params) > MAX_UNGROUPED_OPTIONS
     assert "\nOptions:\n" not in bertie(command, "--help")[1]
 
 

@@ -11,8 +11,8 @@ import pytest
 
 import bertie
 from bertie.api.options import FinetuneOptions, PretrainOptions
-from bertie.cli.app import SHARED
-from bertie.cli.table import ROWS, load
+from bertie.cli.app import SHARED_OPTIONS
+from bertie.cli.table import COMMAND_ROWS, load
 
 CLI = Path(__file__).parents[2] / "src" / "bertie" / "cli"
 FUNCTIONS = {  # command -> what it calls
@@ -91,7 +91,7 @@ INNER = {"groups.py": 1, "table.py": 1, "tables.py": 1}
 
 def commands() -> Iterator[tuple[str, Any]]:
     """Every command of one function, those below others too, with its click command."""
-    for name, row in ROWS.items():
+    for name, row in COMMAND_ROWS.items():
         if row.target.startswith("bertie.cli.") or name in FUNCTIONS:
             command = load(row)
             below = getattr(command, "commands", None)
@@ -134,7 +134,7 @@ def test_each_option_is_a_parameter_of_the_function(name: str) -> None:
 
 
 def options_of(command: Any) -> set[str]:
-    return {one.name.strip("_") for one in command.params} - {*SHARED, "json", "help"}
+    return {one.name.strip("_") for one in command.params} - {*SHARED_OPTIONS, "json", "help"}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -149,12 +149,12 @@ def test_each_parameter_of_the_function_is_an_option(name: str) -> None:
 @pytest.mark.parametrize("name", APPS)
 def test_a_command_of_an_application_has_the_options_of_its_function(name: str) -> None:
     called, shell, python = APPS[name]
-    assert (options_of(load(ROWS[name])) - shell) == (parameters(called) - {"self"} - python)
+    assert (options_of(load(COMMAND_ROWS[name])) - shell) == (parameters(called) - {"self"} - python)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_command_calls_the_function(name: str) -> None:
-    module = import_module(ROWS[name.split()[0]].target.partition(":")[0])
+    module = import_module(COMMAND_ROWS[name.split()[0]].target.partition(":")[0])
     source = Path(str(module.__file__)).read_text(encoding="utf-8")
     for called in FUNCTIONS[name]:
         first, _, method = called.partition(".")

@@ -16,7 +16,7 @@ from bertie.io.tables import Example
 from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Groups
-from bertie.runs.models import load as load_module
+from bertie.runs.weights import load as load_module
 from bertie.tasks import Prediction, SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model

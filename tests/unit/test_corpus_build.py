@@ -115,12 +115,12 @@ def test_nothing_is_lost_whatever_the_mix(tmp_path_factory, data):
     (folder / "b.jsonl").write_bytes(b"\r\n".join([*wrapped, b"[1]", b"{"]))
     (folder / "c.csv").write_bytes(b"\n".join([b"id,text", *(b"1," + line for line in lines), b"1,2,3"]))
     (folder / "d.txt").write_bytes(b"always one good document")
-    before = blocks.LIMIT, blocks.READ
-    blocks.LIMIT, blocks.READ = 2000, 512
+    before = blocks.LIMIT, blocks.READ_BYTES
+    blocks.LIMIT, blocks.READ_BYTES = 2000, 512
     try:
         shards = corpus.build([folder], folder / "out")
     finally:
-        blocks.LIMIT, blocks.READ = before
+        blocks.LIMIT, blocks.READ_BYTES = before
     account = conserved(shards)
     quarantined = len((folder / "out" / "quarantine.jsonl").read_bytes().splitlines())
     silent = sum(account["dropped"].get(reason, 0) for reason in ("empty", "exact duplicate"))

@@ -151,7 +151,7 @@ def test_what_is_wrong_is_told_in_the_terms_of_the_data(trained: bertie.Run, sta
     for call, kind, message in calls:
         with pytest.raises(kind, match=message) as raised:
             call()
-        assert memory.SCHEME not in str(raised.value)
+        assert memory.MEMORY_SCHEME not in str(raised.value)
 
 
 def test_an_iterator_is_read_once_and_one_row_at_a_time() -> None:

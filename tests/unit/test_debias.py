@@ -23,7 +23,7 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.metrics.base import Float
 from bertie.models.convert import convert
 from bertie.nn.linear import Linear
-from bertie.runs.models import load as load_module
+from bertie.runs.weights import load as load_module
 from bertie.tasks.embed import EmbedTask
 from bertie.text.swaps import Swaps
 from toys import CommandLine, toy_model

@@ -88,9 +88,13 @@ def test_pairs_say_truly_whether_they_are_of_one_document():
 def test_the_plan_fits_the_time():
     probe = settings.Probe(50_000, validation_s=0.5)
     steps, seeds = settings.affordable_run(probe, seconds=400, tokens=10**8, tokens_per_step=3000)
-    assert seeds == len(settings.SEEDS)
+    assert seeds == len(settings.DEMO_SEEDS)
     spent_s = (
-        steps * 3000 / 50_000 + seeds * probe.seed_s + probe.longer_s + (settings.LOOKS + 1) * 0.5 + settings.MARGIN_S
+        steps * 3000 / 50_000
+        + seeds * probe.seed_s
+        + probe.longer_s
+        + (settings.VALIDATIONS + 1) * 0.5
+        + settings.MARGIN_S
     )
     assert 0.93 * 400 < spent_s <= 400
     fewer, _ = settings.affordable_run(settings.Probe(50_000, 2.0), seconds=400, tokens=10**8, tokens_per_step=3000)
@@ -104,7 +108,7 @@ def test_a_slow_machine_fine_tunes_fewer_seeds_and_reads_more():
     assert steps * 3000 / 7_000 > 0.5 * 380
     assert settings.affordable_run(slow, seconds=-100, tokens=10**8, tokens_per_step=3000)[0] == settings.FEWEST_STEPS
     fast = settings.affordable_run(settings.Probe(1e9), seconds=1e6, tokens=3000, tokens_per_step=30)
-    assert fast == (settings.MOST_EPOCHS * 100, len(settings.SEEDS)), "a small text is not read for ever"
+    assert fast == (settings.MAX_DEMO_EPOCHS * 100, len(settings.DEMO_SEEDS)), "a small text is not read for ever"
 
 
 def test_seeds_that_would_not_fit_are_not_begun(run: Path, monkeypatch):

@@ -26,7 +26,7 @@ from bertie.infer.onnx_engine import OnnxEngine, graph_of
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
 from bertie.runs.internals import ModelInternals
-from bertie.runs.models import load as load_module
+from bertie.runs.weights import load as load_module
 from bertie.tasks import SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
@@ -172,7 +172,7 @@ def test_bad_input_is_refused_in_one_line(folder, tmp_path, bertie, traced_befor
 
 
 def test_large_weights_lie_beside_the_graph(folder, tmp_path, monkeypatch, traced_before):
-    monkeypatch.setattr(writing, "LARGEST", 1000)
+    monkeypatch.setattr(writing, "_MAX_MESSAGE_BYTES", 1000)
     writing.onnx_folder(load_module(folder), tmp_path, lines(200))
     sizes = [(tmp_path / "onnx" / name).stat().st_size for name in ("model.onnx", "model.onnx_data")]
     assert sizes[1] > sizes[0]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bertie.data import corpus
 from bertie.data.card import load
 from bertie.data.corpus import CorpusConfig
-from bertie.data.filters import LINES, MEASURES, PRESETS, Filters, Text, repeated_ngrams, top_ngram
+from bertie.data.filters import FILTER_PRESETS, LINES, MEASURES, Filters, Text, repeated_ngrams, top_ngram
 from bertie.errors import UsageError
 
 ENGLISH = (
@@ -127,7 +127,7 @@ def test_wrong_names_are_refused_before_the_work(tmp_path, languages, rules, mes
 
 
 def test_presets_name_what_exists():
-    for rules in PRESETS.values():
+    for rules in FILTER_PRESETS.values():
         assert all(rule.partition("=")[0] in (MEASURES if "=" in rule else LINES) for rule in rules.split())
 
 

@@ -16,9 +16,8 @@ from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
 from bertie.io.words import TaggedExample
 from bertie.metrics.answers import QaPrediction
-from bertie.metrics.base import wilson
+from bertie.metrics.base import wilson, with_intervals
 from bertie.metrics.confusion import Confusion
-from bertie.metrics.intervals import with_intervals
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.tags import TagScores
 from bertie.report import sections
@@ -285,7 +284,7 @@ def test_a_task_with_nothing_to_choose_leaves_the_stream_alone():
 def test_evaluation_forgets_answers_as_it_goes(model, train, tmp_path, monkeypatch):
     """At no time are there answers of more than two chunks."""
     finetune(settings(model, train, epochs=0.2), tmp_path / "run")
-    monkeypatch.setattr("bertie.infer.predict.CHUNK", 8)
+    monkeypatch.setattr("bertie.infer.predict.CHUNK_ROWS", 8)
     alive, most = [0], [0]
 
     class Counted(Prediction):
@@ -298,7 +297,7 @@ def test_evaluation_forgets_answers_as_it_goes(model, train, tmp_path, monkeypat
             alive[0] -= 1
 
     monkeypatch.setattr("bertie.tasks.sequence.Prediction", Counted)
-    from bertie.runs.models import load
+    from bertie.runs.weights import load
 
     predictor = Predictor(load(tmp_path / "run" / "model"))
     file = write(tmp_path / "long.tsv", rows(400))

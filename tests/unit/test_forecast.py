@@ -32,7 +32,7 @@ PHASES = "phases=[{steps: 4, max_length: 16}, {batch_size: 4}]"
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(trial, "MOST", 12)  # steps of a phase: enough for what is tested here
+    monkeypatch.setattr(trial, "_MAX_STEPS", 12)  # steps of a phase: enough for what is tested here
     return tmp_path / "cache" / "bertie" / trial.TRIALS
 
 

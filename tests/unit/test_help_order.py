@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 import bertie
-from bertie.cli.table import GROUPS, ROWS, load
+from bertie.cli.table import COMMAND_ROWS, GROUPS, load
 
 
 def test_a_name_is_one_command():
-    assert len(ROWS) == sum(map(len, GROUPS.values()))
+    assert len(COMMAND_ROWS) == sum(map(len, GROUPS.values()))
 
 
-@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize("row", COMMAND_ROWS.values(), ids=COMMAND_ROWS)
 def test_the_table_says_what_a_command_says_of_itself(row):
     """--help prints the table, so that it need not import 50 modules."""
     first = load(row).help.split("\n\n")[0]
@@ -29,7 +29,7 @@ def test_every_module_of_commands_is_in_the_table():
         f"bertie.cli.{name}"
         for name in ("app", "groups", "main", "options", "parsing", "screen", "shared", "tables", "table")
     }
-    rows = {row.target.partition(":")[0] for row in ROWS.values()}
+    rows = {row.target.partition(":")[0] for row in COMMAND_ROWS.values()}
     assert {name for name in modules if not name.endswith("__init__")} - shared - rows == set()
 
 
@@ -37,8 +37,8 @@ def test_help_lists_the_commands_below_their_headings(bertie):
     lines = bertie.good("--help").splitlines()
     headings = [line.rstrip(":") for line in lines if re.fullmatch(r"\w[\w -]*:", line)]
     assert headings == ["Options", *GROUPS]
-    at = {name: next(i for i, line in enumerate(lines) if re.match(rf"  {name} ", line)) for name in ROWS}
-    assert sorted(ROWS, key=at.__getitem__) == [*ROWS]
+    at = {name: next(i for i, line in enumerate(lines) if re.match(rf"  {name} ", line)) for name in COMMAND_ROWS}
+    assert sorted(COMMAND_ROWS, key=at.__getitem__) == [*COMMAND_ROWS]
 
 
 def test_bertie_alone_shows_where_to_begin(bertie):

@@ -18,8 +18,8 @@ from bertie.infer.native.library import found_compiler
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.int4 import Int4Weight, groups
 from bertie.models.int8 import Int8Weight
-from bertie.models.weights import WORD
-from bertie.runs.models import load
+from bertie.models.weights import WORD_EMBEDDINGS
+from bertie.runs.weights import load
 from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors
 
 
@@ -77,7 +77,7 @@ def test_a_folder_of_four_bits_opens_everywhere(folder, small, tmp_path, bertie,
     assert "of each layer's matrices, the largest by layer" in (out / "README.md").read_text()
     model, before = load(out), load(folder)
     assert not model.int8
-    assert isinstance(model.packed[WORD], Int8Weight if bits == 8 else Int4Weight)
+    assert isinstance(model.packed[WORD_EMBEDDINGS], Int8Weight if bits == 8 else Int4Weight)
     assert model.packed["encoder.layers.0.attention.qkv.weight"].values.shape == (384, 64)
     matrices = sum(
         x.numel() for n, x in before.named_parameters() if n.endswith("weight") and "layers" in n and x.ndim > 1

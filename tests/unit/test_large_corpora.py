@@ -34,9 +34,11 @@ def folder(tmp_path):
         (np.arange(each + 1) * SENTENCE).astype("<i8").tofile(tmp_path / f"{name}.sentences")
         np.arange(0, each + 1, DOCUMENT).astype("<i8").tofile(tmp_path / f"{name}.documents")
         counts = {"num_documents": each // DOCUMENT, "num_sentences": each, "num_values": each * SENTENCE}
-        sizes = {kind: {"bytes": (tmp_path / f"{name}.{kind}").stat().st_size, "blocks": []} for kind in shards.KINDS}
+        sizes = {
+            kind: {"bytes": (tmp_path / f"{name}.{kind}").stat().st_size, "blocks": []} for kind in shards.ARRAY_KINDS
+        }
         rows.append({"name": name, **counts, **sizes})
-    manifest = {"format": shards.FORMAT, "dtype": "uint8", "fingerprint": "synthetic", "shards": rows}
+    manifest = {"format": shards.SHARDS_FORMAT, "dtype": "uint8", "fingerprint": "synthetic", "shards": rows}
     write_json(tmp_path / "manifest.json", {**manifest, "seal": seal(manifest)})
     return tmp_path
 
@@ -68,7 +70,7 @@ def test_every_place_of_a_corpus_beyond_32_bits_is_found_without_reading_it(fold
 def test_plans_beyond_32_bits_hold_every_token_once(monkeypatch):
     lengths, bounds = np.full(SENTENCES, SENTENCE, np.int32), np.arange(0, SENTENCES + 1, DOCUMENT)
     monkeypatch.setattr(plans, "IN_MEMORY", 1 << 16)
-    monkeypatch.setattr(plans, "BLOCK", 1 << 16)
+    monkeypatch.setattr(plans, "PLAN_BLOCK", 1 << 16)
     out, held_peak = peak_bytes(lambda: held_out(lengths, bounds))
     sentences, peak = peak_bytes(lambda: Sentences.of(lengths, bounds, ~out))
     assert 2**31 < sentences.tokens < TOKENS
@@ -98,8 +100,8 @@ def test_group_by_group_every_token_is_accounted_for_in_less_memory(pairing, mon
     whole, whole_peak = peak_bytes(make)
     alone = pairing.plan(sentences, max_length=128, seed=np.uint64(3))
     assert (whole.rows == alone.rows).all(), "one group is the plan itself"
-    monkeypatch.setattr(plans, "GROUP", 30_000)
-    monkeypatch.setattr(plans, "BLOCK", 10_000)
+    monkeypatch.setattr(plans, "_GROUP", 30_000)
+    monkeypatch.setattr(plans, "PLAN_BLOCK", 10_000)
     grouped, peak = peak_bytes(make)
     assert peak < whole_peak / 3
     assert (make().rows == grouped.rows).all()
@@ -140,14 +142,14 @@ def test_block_by_block_is_the_same_as_all_at_once(documents, block, data):
     bounds = np.cumsum([0, *map(len, documents)])
     size = len(documents)
     some = data.draw(st.none() | st.lists(st.booleans(), min_size=size, max_size=size).map(lambda x: np.array(x, bool)))
-    before = plans.BLOCK, plans.IN_MEMORY
-    plans.BLOCK, plans.IN_MEMORY = block, 4
+    before = plans.PLAN_BLOCK, plans.IN_MEMORY
+    plans.PLAN_BLOCK, plans.IN_MEMORY = block, 4
     try:
         found = Sentences.of(lengths, bounds, some)
         tokens = [sum(document) for document in documents]
         chosen = held_out(lengths, bounds)
     finally:
-        plans.BLOCK, plans.IN_MEMORY = before
+        plans.PLAN_BLOCK, plans.IN_MEMORY = before
     for ours, expected in zip((found.starts, found.stops, found.bounds), plain(lengths, bounds, some), strict=True):
         assert ours.tolist() == expected.tolist()
     assert sum(t for t, c in zip(tokens, chosen, strict=True) if c) <= sum(tokens) / 10

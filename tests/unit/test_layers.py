@@ -12,12 +12,12 @@ from safetensors.numpy import load_file
 
 import bertie as library
 from bertie import families
-from bertie.apps.probe.pooling import NO_WORD, pooled, words_of_tokens
+from bertie.apps.probe.pooling import NOT_A_WORD, pooled, words_of_tokens
 from bertie.errors import DataError, UsageError
 from bertie.infer.layers import token_vectors
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.facts import Facts
-from bertie.runs.models import load
+from bertie.runs.weights import load
 from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model
 
@@ -81,7 +81,7 @@ def test_chunks_are_bounded_and_keep_the_order(encoder: Path, monkeypatch: pytes
     assert model.tokenizer
     engine = TorchEngine(model)
     whole = list(token_vectors(engine, model.tokenizer, TEXTS, (0, 3), max_length=32))
-    monkeypatch.setattr("bertie.infer.layers.BYTES", 4 * 32 * 2 * 10)  # ten tokens of two layers
+    monkeypatch.setattr("bertie.infer.layers._VECTOR_BYTES", 4 * 32 * 2 * 10)  # ten tokens of two layers
     parts = list(token_vectors(engine, model.tokenizer, [*TEXTS[:1], None, *TEXTS[1:]], (0, 3), max_length=32))
     assert len(whole) == 1
     assert [len(part.encodings) for part in parts] == [3, 1, 1]
@@ -108,12 +108,12 @@ def test_words_are_the_mean_or_the_first_of_their_tokens(encoder: Path) -> None:
     encoding = Tokenizer.load(encoder).encode("undoing a b")
     assert encoding.tokens == ["[CLS]", "un", "##do", "##ing", "a", "b", "[SEP]"]
     words = words_of_tokens(encoding, [(0, 7), (10, 11)])
-    assert words.tolist() == [NO_WORD, 0, 0, 0, NO_WORD, 1, NO_WORD]
+    assert words.tolist() == [NOT_A_WORD, 0, 0, 0, NOT_A_WORD, 1, NOT_A_WORD]
     vectors = np.arange(14, dtype=np.float32).reshape(7, 2)
     np.testing.assert_array_equal(pooled(vectors, words), [[4, 5], [10, 11]])
     np.testing.assert_array_equal(pooled(vectors, words, "first"), [[2, 3], [10, 11]])
-    assert words_of_tokens(encoding, [(0, 9), (9, 11)]).tolist() == [NO_WORD, 0, 0, 0, 0, 1, NO_WORD]
-    assert pooled(vectors, np.full(7, NO_WORD)).shape == (0, 2)
+    assert words_of_tokens(encoding, [(0, 9), (9, 11)]).tolist() == [NOT_A_WORD, 0, 0, 0, 0, 1, NOT_A_WORD]
+    assert pooled(vectors, np.full(7, NOT_A_WORD)).shape == (0, 2)
     with pytest.raises(UsageError, match="mean"):
         pooled(vectors, words, "meen")
 

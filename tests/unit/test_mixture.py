@@ -6,7 +6,7 @@ import torch
 from test_pretrain import documents, home, make_corpus, settings, thread
 
 from bertie.errors import UsageError
-from bertie.objectives.mixture import BLOCK, Mixture, quotas, shares
+from bertie.objectives.mixture import MIXTURE_BLOCK, Mixture, quotas, shares
 from bertie.runs.pretrain import plan_pretraining, pretrain
 from bertie.runs.run_data import RunData
 from bertie.text.tokenizer import Tokenizer
@@ -29,9 +29,9 @@ def test_shares_by_weight_or_by_size():
 @pytest.mark.parametrize("given", [[0.5, 0.5], [0.9, 0.1], [1 / 3] * 3, [0.999999, 0.000001], [0.7, 0.2, 0.1, 1e-9]])
 def test_quotas_add_up_and_nobody_is_left_out(given):
     found = quotas(given)
-    assert found.sum() == BLOCK
+    assert found.sum() == MIXTURE_BLOCK
     assert found.min() >= 1
-    assert np.abs(found - np.array(given) * BLOCK).max() <= len(given)
+    assert np.abs(found - np.array(given) * MIXTURE_BLOCK).max() <= len(given)
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +48,11 @@ def reading(home, *overrides):
 def test_every_place_has_one_origin_and_shares_are_kept(home, both):
     (mixture,) = reading(home, *both).sources
     assert isinstance(mixture, Mixture)
-    places = np.arange(3 * BLOCK)
+    places = np.arange(3 * MIXTURE_BLOCK)
     which, there = mixture.at(places)
     for number, share in enumerate((0.75, 0.25)):
         mine = there[which == number]
-        assert len(mine) == 3 * BLOCK * share
+        assert len(mine) == 3 * MIXTURE_BLOCK * share
         assert sorted(mine) == list(range(len(mine)))  # none left out, none twice
         first = (which[:1000] == number).mean()
         assert abs(first - share) < 0.05  # well mixed from the start

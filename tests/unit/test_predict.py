@@ -24,8 +24,8 @@ from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import MaskedLMHead
-from bertie.runs.models import load
+from bertie.models.heads.vocabulary import MaskedLMHead
+from bertie.runs.weights import load
 from bertie.tasks import SequenceTask, with_task
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
@@ -109,7 +109,7 @@ def close(first: dict, second: dict) -> bool:
 
 
 def test_predictions_come_in_order_and_do_not_depend_on_their_neighbors(model, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK", 7)
+    monkeypatch.setattr(module, "CHUNK_ROWS", 7)
     many = texts(40)
     together = bertie.predict(model, many)
     for text, prediction in zip(many, together, strict=True):

@@ -151,7 +151,7 @@ def test_a_probe_and_its_control_are_told_apart() -> None:
 
     samples = [probes.Sample(some, vectors(some)) for some in (train, test)]
     found = [probe.measure(*samples, control=on, seed=0) for on in (False, True)]
-    parts = dict(zip(probes.PARTS, [*found, *found], strict=True))
+    parts = dict(zip(probes.PROBE_PARTS, [*found, *found], strict=True))
     figures = probes.figures(parts, "accuracy")
     assert figures["model"] > 0.99
     assert figures["control"] < 0.75

@@ -12,8 +12,8 @@ from bertie.infer.pseudo import pseudo_perplexity
 from bertie.models.surgery import with_vocabulary
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import table
-from bertie.runs.models import load
 from bertie.runs.pretrain import pretrain
+from bertie.runs.weights import load
 from bertie.text.resize import extend
 
 assert home

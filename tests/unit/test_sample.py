@@ -14,9 +14,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bertie.apps import sample
-from bertie.apps.sample import TABLES, Row, Table, korean, pictures, scenes, table
-from bertie.apps.sample.names import NAMES
-from bertie.apps.sample.reviews import GRAMMARS, LABELS
+from bertie.apps.sample import SAMPLE_TABLES, Row, Table, korean, pictures, scenes, table
+from bertie.apps.sample.names import PROPER_NAMES
+from bertie.apps.sample.reviews import GRAMMARS, REVIEW_LABELS
 from bertie.cli.table import app
 from bertie.console import console
 from bertie.errors import UsageError
@@ -44,7 +44,7 @@ FINGERPRINTS = {
     ("scenes", "en"): "79e95e62e023bba8",
     ("simple-scenes", "en"): "e810b88e3f79665e",
 }
-ALL = [(name, language) for name, kind in TABLES.items() for language in kind.languages]
+ALL = [(name, language) for name, kind in SAMPLE_TABLES.items() for language in kind.languages]
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def test_every_table_has_a_fingerprint():
 @pytest.mark.parametrize(("name", "language"), ALL)
 def test_the_rows_are_distinct_and_the_same_everywhere(name: str, language: str):
     rows = table(name, language)
-    assert len(rows) == len({json.dumps(row) for row in rows}) == TABLES[name].rows
+    assert len(rows) == len({json.dumps(row) for row in rows}) == SAMPLE_TABLES[name].rows
     assert fingerprint(rows) == FINGERPRINTS[name, language]
     assert len({row[key] for row in rows for key in row if key == "label"}) in (0, 2, 13)
     assert table(name, language, seed=1) != rows
@@ -84,7 +84,7 @@ def test_labels_of_reviews_are_balanced_and_follow_from_the_words(language: str)
     """The last judgement of a text has the text's label, whatever came before."""
     words = {word: label for label, found in GRAMMARS[language].words.items() for word in found}
     rows = table("reviews", language)
-    assert [sum(row["label"] == one for row in rows) for one in LABELS] == [len(rows) / 2, len(rows) / 2]
+    assert [sum(row["label"] == one for row in rows) for one in REVIEW_LABELS] == [len(rows) / 2, len(rows) / 2]
     for row in rows:
         last = max((row["text"].rfind(word), word) for word in words)
         assert words[last[1]] == row["label"], row["text"]
@@ -92,7 +92,7 @@ def test_labels_of_reviews_are_balanced_and_follow_from_the_words(language: str)
 
 def test_a_grammar_that_has_said_everything_says_so(monkeypatch: pytest.MonkeyPatch):
     three = Table("three rows", 5, ".csv", {"en": lambda index, rng: {"text": str(index % 3)}})
-    monkeypatch.setattr(sample, "TABLES", Registry("table", [("three", three)]))
+    monkeypatch.setattr(sample, "SAMPLE_TABLES", Registry("table", [("three", three)]))
     with pytest.raises(UsageError, match="--rows 3"):
         table("three")
 
@@ -104,7 +104,7 @@ def test_tagged_names_are_read_as_they_were_made(tmp_path: Path):
     assert [(one.label, one.texts[0]) for one in read if isinstance(one, Example)] == [
         (tuple(row["tags"]), " ".join(row["tokens"])) for row in table("names")
     ]
-    kinds = {tag[2:] for row in table("names") for word, tag in zip(*row.values(), strict=True) if word in NAMES}
+    kinds = {tag[2:] for row in table("names") for word, tag in zip(*row.values(), strict=True) if word in PROPER_NAMES}
     assert kinds == {"PER", "LOC", "ORG"}, "the word alone does not tell what it names"
 
 
@@ -123,7 +123,7 @@ def test_answers_are_where_their_start_says(tmp_path: Path):
     path = tmp_path / "questions.jsonl"
     assert run("questions", "-o", path)[0] == 0
     read = list(questions(path))
-    assert len(read) == TABLES["questions"].rows
+    assert len(read) == SAMPLE_TABLES["questions"].rows
     assert all(one.label and one.label[0][1] >= 0 for one in read if isinstance(one, Example))
 
 
@@ -161,7 +161,7 @@ def test_what_there_is_not_is_named(words: list[str], said: str):
 def center(url: str, color: str) -> tuple[float, float] | None:
     """Where the only thing of a color lies in a picture: x, y. None: two things have the color."""
     with Image.open(io.BytesIO(base64.b64decode(url.split(",")[1]))) as picture:
-        rows, columns = (np.asarray(picture) == pictures.COLORS[color]).all(-1).nonzero()
+        rows, columns = (np.asarray(picture) == pictures.PICTURE_COLORS[color]).all(-1).nonzero()
     if max(np.ptp(rows), np.ptp(columns)) >= pictures.SIDE:
         return None
     return float(columns.mean()), float(rows.mean())
@@ -182,7 +182,7 @@ def test_what_is_said_of_a_picture_is_true(name: str):
 
 
 def block(color: str, level: int) -> dict[str, object]:
-    return {"type": "square", "color": color, "size": 20, "x_loc": 40, "y_loc": scenes.LEVELS[level]}
+    return {"type": "square", "color": color, "size": 20, "x_loc": 40, "y_loc": scenes.BLOCK_LEVELS[level]}
 
 
 def test_a_scene_of_nlvr_is_vectors_of_its_boxes_and_items():

@@ -15,7 +15,7 @@ from bertie.apps.search.evaluate import evaluate
 from bertie.apps.search.index import IndexConfig, remove_documents
 from bertie.apps.search.index import index as make
 from bertie.apps.search.questions import read
-from bertie.apps.search.retrieval import NAMES, of_ranking
+from bertie.apps.search.retrieval import RETRIEVAL_METRICS, of_ranking
 from bertie.apps.search.searcher import Depth, Searcher
 from bertie.errors import DataError, UsageError
 
@@ -290,7 +290,7 @@ def test_metrics_equal_those_of_ir_measures() -> None:
         runs += [ir_measures.ScoredDoc(str(question), name, 1000.0 - rank) for rank, name in enumerate(order)]
         mine.append(of_ranking([grades.get(name, 0) for name in order], [*grades.values()]))
     expected = ir_measures.calc_aggregate([RR @ 10, nDCG @ 10, R @ 1, R @ 10, R @ 100], judged, runs)
-    for name, value in zip(NAMES, np.mean(mine, 0), strict=True):
+    for name, value in zip(RETRIEVAL_METRICS, np.mean(mine, 0), strict=True):
         measure = {"mrr": RR, "ndcg": nDCG, "recall": R}[name.partition("@")[0]] @ int(name.partition("@")[2])
         assert value == pytest.approx(expected[measure], abs=1e-9), name
 

@@ -19,9 +19,9 @@ from bertie.apps.search import store as module
 from bertie.apps.search.check import check
 from bertie.apps.search.index import IndexConfig, index, remove_documents
 from bertie.apps.search.models import Embedder
-from bertie.apps.search.postings import BLOCK
+from bertie.apps.search.postings import POSTINGS_BLOCK
 from bertie.apps.search.searcher import Depth, Searcher, by_ranks, by_scores
-from bertie.apps.search.store import ASKED, Store
+from bertie.apps.search.store import MAX_TERMS, Store
 from bertie.apps.search.terms import Terms
 from bertie.apps.search.vectors import VectorFile, nearest, write
 from bertie.errors import DataError, UsageError
@@ -51,7 +51,7 @@ def state(folder: Path) -> list[Any]:
         for term, held, times in store.words.of_block(block):
             for row, count in zip(held.tolist(), times.tolist(), strict=True):
                 if lengths_N[row]:
-                    terms.setdefault(block * BLOCK + row, {})[term] = count
+                    terms.setdefault(block * POSTINGS_BLOCK + row, {})[term] = count
     stored = store.db.execute(rows + "ORDER BY 1, 2, 3").fetchall()
     found = [(*facts, sorted(terms.pop(i, {}).items())) for *facts, i in stored]
     vectors = sorted(
@@ -97,13 +97,13 @@ def test_a_passage_is_found_by_stems_and_by_pairs_of_syllables_with_its_place(do
 
 
 def test_of_a_long_question_the_rarest_terms_are_looked_up(tmp_path: Path) -> None:
-    rows = [f"sea w{i}" for i in range(ASKED + 10)] + ["sea alone"]
+    rows = [f"sea w{i}" for i in range(MAX_TERMS + 10)] + ["sea alone"]
     (tmp_path / "a.csv").write_text("\n".join(["text", *rows]))
     index([str(tmp_path / "a.csv")], tmp_path / "index")
     store = Store(tmp_path / "index")
-    asked = [row.split()[1] for row in rows[: ASKED - 1]]
+    asked = [row.split()[1] for row in rows[: MAX_TERMS - 1]]
     assert len(store.matches([*asked, "sea"], 100)) == len(rows)
-    assert len(store.matches([*asked, "w70", "sea"], 100)) == ASKED
+    assert len(store.matches([*asked, "w70", "sea"], 100)) == MAX_TERMS
     assert len(store.matches([*asked * 50, "nowhere", "sea"], 100)) == len(rows)
     store.close()
 
@@ -330,13 +330,13 @@ def test_two_readers_see_whole_states_while_one_writes(docs: Path, tmp_path: Pat
 
 
 def test_another_writer_is_refused(docs: Path, tmp_path: Path) -> None:
-    from bertie.apps.search.store import INDEX
+    from bertie.apps.search.store import INDEX_KIND
     from bertie.folders import held
 
     index([str(docs)], tmp_path / "index")
     held_by_another = os.fork()
     if held_by_another == 0:
-        with held(tmp_path / "index", INDEX):
+        with held(tmp_path / "index", INDEX_KIND):
             (tmp_path / "ready").touch()
             signal.pause()
     try:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.apps.search import readers
-from bertie.apps.search.passages import OVERLAP, passages
+from bertie.apps.search.passages import OVERLAP_WORDS, passages
 from bertie.apps.search.readers import Document, Reading, expand, read
 from bertie.apps.search.snippets import snippet
 from bertie.apps.search.terms import Terms
@@ -46,7 +46,7 @@ def test_paragraphs_stay_whole_and_parts_share_a_sentence() -> None:
     for one, other in pairwise(found):
         shared = re.findall(r"This sentence has number \d+\.", one)[-1]
         assert other.startswith(shared)
-        assert len(shared.split()) <= OVERLAP
+        assert len(shared.split()) <= OVERLAP_WORDS
 
 
 def test_terms_are_stems_and_pairs() -> None:

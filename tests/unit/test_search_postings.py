@@ -33,7 +33,7 @@ def plain(passages: dict[int, list[str]], wanted: Counter[str]) -> dict[int, flo
 def test_after_any_changes_scores_are_those_of_the_plain_version(
     tmp_path: Path, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postings, "BLOCK", block)
+    monkeypatch.setattr(postings, "POSTINGS_BLOCK", block)
     rng = np.random.default_rng(block)
     store = Store(tmp_path, write=True)
     words, passages, last = store.words, dict[int, list[str]](), 0

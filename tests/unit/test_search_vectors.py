@@ -14,7 +14,7 @@ from bertie.apps.search.index import index, remove_documents
 from bertie.apps.search.models import Embedder
 from bertie.errors import DataError
 from bertie.infer.predict import Predictor
-from bertie.runs.models import load as load_module
+from bertie.runs.weights import load as load_module
 from serving import make_models
 
 H = 48
@@ -88,7 +88,7 @@ def test_the_graph_finds_nearly_all_that_exact_products_find(folder: Path, tmp_p
 def test_what_is_left_is_found_behind_many_removed_passages(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exact: bool
 ) -> None:
-    monkeypatch.setattr("bertie.apps.search.embedded.MORE", 7)
+    monkeypatch.setattr("bertie.apps.search.embedded._EXTRA_ROWS", 7)
     index([table(tmp_path / "two.csv", 2, 40)], folder, embedder=GIVEN)
     remove_documents([str(tmp_path / "one.csv")], folder)
     store = Embedded(folder)

@@ -22,7 +22,7 @@ from bertie.infer.pairs import verdicts
 from bertie.infer.predict import Predictor
 from bertie.io.columns import find_columns
 from bertie.io.table_format import Columns
-from bertie.runs.models import load
+from bertie.runs.weights import load
 from bertie.tasks.embed import EmbedTask
 from bertie.training_facts import read_training_facts, write_training_facts
 from serving import MAX_LENGTH, TASK_NAMES, Live, LocalWorker, live, make_models
@@ -189,8 +189,8 @@ def test_words_that_have_been_split(server, folders):
 def test_masks_of_several_texts_are_filled_as_alone(server, monkeypatch):
     texts = ["ab [MASK] c", "[MASK] b [MASK]", "c [MASK]", "a b c [MASK] a"]
     alone = [server.ok("/fill_mask", {"inputs": text}) for text in texts]
-    for size in (fill.GROUP, 12):
-        monkeypatch.setattr(fill, "GROUP", size)
+    for size in (fill.GROUP_TOKENS, 12):
+        monkeypatch.setattr(fill, "GROUP_TOKENS", size)
         for found, expected in zip(server.ok("/fill_mask", {"inputs": texts}), alone, strict=True):
             for one, other in zip(np.ravel(found), np.ravel(expected), strict=True):
                 assert {**one, "score": 0} == {**other, "score": 0}

@@ -224,7 +224,7 @@ def test_what_waits_unread_counts(server):
 
 def test_few_requests_begin_in_each_turn_of_the_loop(monkeypatch):
     """So a client with many connections delays others by one request of each."""
-    monkeypatch.setattr(protocol, "AT_ONCE", 2)
+    monkeypatch.setattr(protocol, "_REQUESTS_PER_TURN", 2)
     begun = list[str]()
     counts = list[int]()
 

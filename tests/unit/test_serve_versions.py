@@ -17,7 +17,7 @@ from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.infer.traffic import Traffic, write_traffic
 from bertie.io.tables import Example
-from bertie.runs.models import load
+from bertie.runs.weights import load
 from bertie.text.tokenizer import Tokenizer
 from serving import LETTERS, Process, live, make_model, make_models, until
 from toys import toy_model

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie.data.shards import BLOCK, Shards, ShardWriter, decode_texts
+from bertie.data.shards import HASH_BLOCK, Shards, ShardWriter, decode_texts
 from bertie.errors import DataError, Stopped
 
 DOCUMENTS = st.lists(st.lists(st.lists(st.integers(0, 65535), max_size=5), min_size=1, max_size=4), max_size=12)
@@ -70,16 +70,16 @@ def test_text_is_written_as_bytes_and_read_as_text(tmp_path):
 @pytest.mark.parametrize("kind", ["values", "sentences", "documents"])
 def test_one_flipped_byte_is_found_on_open_with_shard_and_offset(tmp_path, kind):
     rng = np.random.default_rng(0)
-    with ShardWriter(tmp_path, "uint8", shard_values=2 * BLOCK) as writer:
+    with ShardWriter(tmp_path, "uint8", shard_values=2 * HASH_BLOCK) as writer:
         for _ in range(3):
-            values = rng.integers(0, 255, 2 * BLOCK + 5, np.uint8)
+            values = rng.integers(0, 255, 2 * HASH_BLOCK + 5, np.uint8)
             bounds = np.arange(len(values) + 1)
             writer.extend(values, bounds, np.arange(len(bounds)))
         writer.finish()
     Shards.open(tmp_path)
     path = tmp_path / f"shard-00001.{kind}"
     data = bytearray(path.read_bytes())
-    place = BLOCK + 17
+    place = HASH_BLOCK + 17
     data[place] ^= 4
     path.write_bytes(data)
     with pytest.raises(DataError, match=f"shard-00001.{kind} is damaged between bytes 1,048,576 and"):

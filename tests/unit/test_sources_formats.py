@@ -250,17 +250,17 @@ def test_units_of_any_size_give_the_records_of_the_whole(tmp_path_factory, kind,
     path.write_bytes(encoded(kind, documents))
     whole = texts(read(path))
     small = data.draw(st.integers(16, 64))
-    before = blocks.UNIT, blocks.READ
+    before = blocks.UNIT, blocks.READ_BYTES
     try:
-        blocks.UNIT, blocks.READ = unit, small
+        blocks.UNIT, blocks.READ_BYTES = unit, small
         assert texts(read(path)) == whole
     finally:
-        blocks.UNIT, blocks.READ = before
+        blocks.UNIT, blocks.READ_BYTES = before
 
 
 def test_a_line_beyond_the_limit_is_dropped_and_its_neighbors_stay(tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "LIMIT", 1000)
-    monkeypatch.setattr(blocks, "READ", 300)
+    monkeypatch.setattr(blocks, "READ_BYTES", 300)
     long = "x" * 5000
     (tmp_path / "a.jsonl").write_text(f'{{"text": "one"}}\n{{"text": "{long}"}}\n{{"text": "two"}}\n')
     (tmp_path / "b.txt").write_text(f"one\n\nbefore\n{long}\nafter\n\ntwo\n")
@@ -282,7 +282,7 @@ def test_the_last_line_of_a_table_beyond_the_limit_is_counted(tmp_path, monkeypa
 
 def test_a_document_beyond_the_limit_is_cut_at_a_line_and_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(blocks, "LIMIT", 1000)
-    monkeypatch.setattr(blocks, "READ", 300)
+    monkeypatch.setattr(blocks, "READ_BYTES", 300)
     path = tmp_path / "a.txt"
     lines = [f"line {i}" for i in range(500)]
     path.write_text("\n".join(lines))

@@ -5,7 +5,7 @@ import csv
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie.io.delimited import LONGEST, RETURN, RecordSplitter, separator_of, split_records
+from bertie.io.delimited import _MAX_RECORD_CHARACTERS, RETURN, RecordSplitter, separator_of, split_records
 from bertie.io.lines import BadRecord
 
 END = "\0no more"
@@ -79,7 +79,7 @@ def test_an_open_quotation_mark_costs_its_line() -> None:
 
 
 def test_memory_is_bounded_where_a_mark_is_left_open() -> None:
-    splitter, line = RecordSplitter(), "x" * (LONGEST // 2)
+    splitter, line = RecordSplitter(), "x" * (_MAX_RECORD_CHARACTERS // 2)
     assert [*splitter.feed(1, '"open')] == [*splitter.feed(2, line)] == []
     assert [type(row) for _, row in splitter.feed(3, line)] == [BadRecord, list, list]
 

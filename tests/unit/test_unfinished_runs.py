@@ -11,10 +11,10 @@ from test_pretrain import documents, home, settings, thread
 import bertie as package
 from bertie import families
 from bertie.errors import DataError, Stopped, UsageError
-from bertie.runs.models import export_checkpoint
-from bertie.runs.models import load as load_module
+from bertie.runs.checkpoints import export_checkpoint
 from bertie.runs.pretrain import pretrain
 from bertie.runs.verify import report_lines, verify_folder
+from bertie.runs.weights import load as load_module
 from bertie.train import checkpoint
 from bertie.train.callbacks import EachStep
 

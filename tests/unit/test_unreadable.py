@@ -18,10 +18,10 @@ from bertie.errors import DataError
 from bertie.files import files_in
 from bertie.io import sources
 from bertie.io.brat import annotation_files
-from bertie.models.weights import INDEX, WEIGHTS, weight_files
+from bertie.models.files import WEIGHTS, WEIGHTS_INDEX, weight_files
 from bertie.runs.folder import CONFIG, RESULTS, read_results
-from bertie.runs.models import load
 from bertie.runs.opening import open_engine
+from bertie.runs.weights import load
 from bertie.train import log
 from toys import toy_model
 
@@ -103,7 +103,7 @@ def test_weights_that_may_not_be_read_are_not_called_missing(folder: Path, shard
     path = folder / "model" / WEIGHTS
     if sharded:
         path = path.rename(folder / "model" / "model-1.safetensors")
-        (folder / "model" / INDEX).write_text('{"weight_map": {"a": "model-1.safetensors"}}')
+        (folder / "model" / WEIGHTS_INDEX).write_text('{"weight_map": {"a": "model-1.safetensors"}}')
     path.chmod(0)
     with pytest.raises(DataError, match=f"{path.name} cannot be read: Permission denied"):
         weight_files(folder / "model")

@@ -19,7 +19,7 @@ from bertie.infer.choose import engine_of
 from bertie.infer.predict import Predictor
 from bertie.models.heads import HEADS
 from bertie.nn.layer import ACTIVATIONS
-from bertie.runs.models import load
+from bertie.runs.weights import load
 from bertie.tasks import SequenceTask, with_task
 from bertie.text.formats import FORMATS, Format
 from bertie.text.tokenizer import Tokenizer

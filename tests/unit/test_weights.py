@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from bertie import families
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.models.heads import MaskedLMHead, PairHead, SequenceHead
+from bertie.models.heads.sequence import PairHead, SequenceHead
+from bertie.models.heads.vocabulary import MaskedLMHead
 from bertie.models.names import WeightTable
 from bertie.models.saving import check_vocabulary
 

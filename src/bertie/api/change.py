@@ -15,12 +15,13 @@ from bertie.folders import check_other, made_once
 from bertie.io.lines import valid_lines
 from bertie.models import convert as converting
 from bertie.models.convert import Converted, Precision, save_like
-from bertie.models.folder import MODEL_FOLDER
+from bertie.models.files import MODEL_FOLDER
 from bertie.models.model import TorchModel
 from bertie.models.surgery import Depth, Fill, deeper, take_layers, with_positions, with_vocabulary
 from bertie.models.widen import wider
 from bertie.runs.adapters import merge_adapter
-from bertie.runs.models import load, model_folder
+from bertie.runs.models import model_folder
+from bertie.runs.weights import load
 from bertie.text import resize
 
 ModelChange = Callable[[TorchModel], tuple[TorchModel, dict[str, object]]]

@@ -207,7 +207,7 @@ def build_corpus(
         >>> corpus.documents
         9
     """
-    recipe = _recipe(config, {name: value for name, value in locals().items() if name in SETTINGS})
+    recipe = _recipe(config, {name: value for name, value in locals().items() if name in _SETTINGS})
     own = None if tokenizer is None else tokenizer_of(tokenizer)  # before the long work, in case it cannot be opened
     paths, lines = _sources(inputs)
     processes = workers or cores()
@@ -230,12 +230,12 @@ def build_corpus(
     return Corpus(Path(output), shards.num_documents, shards.num_sentences, facts["words"], facts, tokens, notes)
 
 
-SETTINGS = {  # argument -> setting of a recipe
+_SETTINGS = {  # argument -> setting of a recipe
     **{name: name for name in ("format", "text", "encoding", "documents", "splitter", "repair", "dedup")},
     **{name: name for name in ("near_threshold", "min_chars", "language", "quality", "decontaminate")},
     "data_dir": "data_dirs",
 }
-SEVERAL = ("language", "quality", "decontaminate", "data_dir")
+_SHARED_SETTINGS = ("language", "quality", "decontaminate", "data_dir")
 
 
 @arguments(input="inputs", files="inputs")
@@ -265,8 +265,8 @@ def plan_corpus(
 
 
 def _recipe(config: str | Path | None, values: Mapping[str, Any]) -> CorpusRecipe:
-    chosen = {SETTINGS[name]: value for name, value in values.items() if value is not None}
-    for name in map(SETTINGS.get, SEVERAL):
+    chosen = {_SETTINGS[name]: value for name, value in values.items() if value is not None}
+    for name in map(_SETTINGS.get, _SHARED_SETTINGS):
         if name in chosen:
             one = isinstance(chosen[name], str | Path)
             chosen[name] = [str(chosen[name])] if one else [*map(str, chosen[name])]

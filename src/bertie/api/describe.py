@@ -14,7 +14,9 @@ from bertie.runs.models import model_folder
 from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer
 
-SIZES = 10  # fields of EncoderConfig that are always shown; of the others, those in which a model is not plain BERT
+_FIELDS_SHOWN = (
+    10  # fields of EncoderConfig that are always shown; of the others, those in which a model is not plain BERT
+)
 PREDICTED_SHARE = 0.15  # share of positions BERT's pre-training predicts, and T5's decoder about writes
 
 
@@ -106,7 +108,7 @@ class ModelInfo:
             yield "weights", self.weights
         usual = EncoderConfig().flat()
         for place, (name, value) in enumerate(self.config.items()):
-            if value != usual.get(name) or (place < SIZES and value is not None):
+            if value != usual.get(name) or (place < _FIELDS_SHOWN and value is not None):
                 yield f"  {name}", str(value)
         yield "parameters", f"{self.parameters['total']:,}"
         yield from ((f"  {name}", f"{number:,}") for name, number in self.parameters.items() if name != "total")

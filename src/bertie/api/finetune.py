@@ -17,7 +17,7 @@ from bertie.io.memory import Rows
 from bertie.runs import finetune as runs
 from bertie.runs.against import finetune_against as runs_against
 from bertie.runs.arguments import FINETUNE
-from bertie.runs.config import EPOCHS, FinetuneConfig
+from bertie.runs.config import EPOCHS_HINT, FinetuneConfig
 from bertie.runs.folds import finetune_folds
 from bertie.tasks import TASKS
 from bertie.tasks.datasets import DATASETS
@@ -27,11 +27,11 @@ from bertie.train.callbacks import Callback
 Loss: TypeAlias = str | LossFunction
 """The name of a loss, or a function of logits, labels and weights."""
 FEW_SHOT = "finetune-few-shot"
-FILES = {  # arguments that are settings of the files alone
+_FILE_SETTINGS = {  # arguments that are settings of the files alone
     **{name: name for name in ("positive", "columns", "encoding", "format", "label_separator")},
     "features": "features.column",
 }
-THEIRS = {  # arguments of transformers, sentence-transformers and scikit-learn
+FOREIGN_ARGUMENTS = {  # arguments of transformers, sentence-transformers and scikit-learn
     "learning_rate": "lr",
     "num_train_epochs": "epochs",
     "num_epochs": "epochs",
@@ -54,7 +54,7 @@ THEIRS = {  # arguments of transformers, sentence-transformers and scikit-learn
 }
 
 
-@arguments(**THEIRS)
+@arguments(**FOREIGN_ARGUMENTS)
 def finetune(
     model: str | Path | None = None,
     train: Rows | None = None,
@@ -204,7 +204,7 @@ def finetune(
         return run_in(output, work, partial(finetune, **call))
 
 
-@arguments(*FinetuneOptions.__annotations__, **THEIRS)
+@arguments(*FinetuneOptions.__annotations__, **FOREIGN_ARGUMENTS)
 def finetune_against(
     model: str | Path | None,
     against: str | Path,
@@ -246,7 +246,7 @@ def finetune_against(
         return Comparison(runs_against(ready, str(against), Path(output), number, resume=resume, overwrite=overwrite))
 
 
-@arguments(*FinetuneOptions.__annotations__, **THEIRS)
+@arguments(*FinetuneOptions.__annotations__, **FOREIGN_ARGUMENTS)
 def plan_finetune(
     model: str | Path | None = None,
     train: Rows | None = None,
@@ -306,7 +306,7 @@ def settings_ready(call: Mapping[str, object]) -> Iterator[FinetuneConfig]:
     """Context with the settings of a call, in which its examples can be read. call: its arguments."""
     call = dict.fromkeys([*FinetuneOptions.__annotations__, *FINETUNE]) | {"settings": None} | dict(call)
     model, config = call["model"], call["config"]
-    chosen = {"model": None if model is None else str(model), **chosen_of({**FINETUNE, **FILES}, call)}
+    chosen = {"model": None if model is None else str(model), **chosen_of({**FINETUNE, **_FILE_SETTINGS}, call)}
     if isinstance(config, FinetuneConfig):
         check_alone(config, chosen)
     elif call["few_shot"] and config is not None:
@@ -376,7 +376,7 @@ def settings_of(
     The learning rate of the data set's recipe counts as not set, because narrow models need another one.
     """
     if "train.steps" in chosen or any(one.startswith("train.steps=") for one in overrides):
-        raise UsageError(EPOCHS)
+        raise UsageError(EPOCHS_HINT)
 
     def load(path: str | Path | None) -> FinetuneConfig:
         return configs.load(FinetuneConfig, path, overrides, **chosen)

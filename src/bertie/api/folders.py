@@ -10,8 +10,8 @@ from bertie.errors import DataError, UsageError, arguments
 from bertie.files import check_new_file
 from bertie.report.card import put
 from bertie.report.card import table as markdown
+from bertie.runs import checkpoints, finetune_page, models, page, tune_page
 from bertie.runs import compare as comparing
-from bertie.runs import finetune_page, models, page, tune_page
 from bertie.runs import verify as checking
 from bertie.runs.folder import RESULTS, STUDY, read_results, redraw
 
@@ -128,7 +128,7 @@ def export_checkpoint(run: str | Path, output: str | Path, *, overwrite: bool = 
         ...     bertie.export_checkpoint("runs/half", "out/half")
         'step 2 of 4'
     """
-    return models.export_checkpoint(Path(run), Path(output), overwrite=overwrite)
+    return checkpoints.export_checkpoint(Path(run), Path(output), overwrite=overwrite)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,9 @@ class Comparison:
 
     def tables(self) -> Iterator[tuple[list[str], list[list[str]]]]:
         """Yields the columns and the rows of each table that has rows."""
-        yield from ((columns, rows) for columns, rows in (make(self.report) for make in comparing.TABLES) if rows)
+        yield from (
+            (columns, rows) for columns, rows in (make(self.report) for make in comparing.COMPARISON_TABLES) if rows
+        )
 
     def to_dict(self) -> dict[str, object]:
         """Returns everything as JSON values."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bertie.checksums import content_hashes
 from bertie.errors import UsageError
-from bertie.files import LONGEST, exists, seal
+from bertie.files import MAX_PATH_CHARACTERS, exists, seal
 
 STDIN = "-"
 
@@ -38,7 +38,7 @@ def paths_of(inputs: object) -> Sequence[str] | None:
     else:
         return None
     for path in paths:
-        if not exists(path) and (" " in path.strip() or len(path) > LONGEST):
+        if not exists(path) and (" " in path.strip() or len(path) > MAX_PATH_CHARACTERS):
             raise UsageError(
                 f"{path!r:.60} is no file, and a text or a list of them names files. To pass texts, pass an iterator: "
                 "iter(texts)."

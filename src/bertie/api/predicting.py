@@ -20,7 +20,7 @@ from bertie.errors import DataError, UsageError
 from bertie.files import atomic_writes, check_new_file, exists
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
-from bertie.infer.records import TEXT, WRITERS, Form
+from bertie.infer.records import TABLE_EXTENSIONS, WRITERS, Form
 from bertie.infer.texts import Row, tell_unread
 from bertie.infer.traffic import Traffic
 from bertie.io import memory
@@ -143,14 +143,15 @@ class RecordTarget:
     def form(self, kind: str) -> Form:
         """Returns the format of the records. Raises UsageError for options that it does not have."""
         check_encoding(self.encoding)
-        if self.excel and kind not in TEXT:
+        if self.excel and kind not in TABLE_EXTENSIONS:
             raise UsageError(
-                f"`excel` works with {' and '.join(TEXT)} files. Pass `output=FILE.csv`, or `output=FILE.xlsx` without "
+                f"`excel` works with {' and '.join(TABLE_EXTENSIONS)} files. "
+                f"Pass `output=FILE.csv`, or `output=FILE.xlsx` without "
                 "`excel`."
             )
         if self.excel and codecs.lookup(self.encoding).name != "utf-8":
             raise UsageError(f"`excel` writes UTF-8, and `output_encoding` is {self.encoding}. Omit one of them.")
-        if self.encoding != "utf-8" and kind not in (*TEXT, ".jsonl"):
+        if self.encoding != "utf-8" and kind not in (*TABLE_EXTENSIONS, ".jsonl"):
             raise UsageError(
                 f"`output_encoding` works with text files; {kind} files have a fixed encoding. Omit the option."
             )

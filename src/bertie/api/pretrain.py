@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Unpack
 
 from bertie import settings as configs
-from bertie.api.finetune import THEIRS as TRAINERS
+from bertie.api.finetune import FOREIGN_ARGUMENTS as TRAINERS
 from bertie.api.finetune import check_alone, chosen_of, overrides_of
 from bertie.api.options import PretrainOptions
 from bertie.api.run import Plan, Run, run_in
@@ -24,7 +24,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.train.callbacks import Callback
 from bertie.train.rendezvous import is_main, one_process
 
-THEIRS = {  # arguments of transformers
+_FOREIGN_ARGUMENTS = {  # arguments of transformers
     **{name: ours for name, ours in TRAINERS.items() if ours in {*COMMON, "output"}},
     "max_steps": "steps",
     "num_train_steps": "steps",
@@ -37,7 +37,7 @@ THEIRS = {  # arguments of transformers
 }
 
 
-@arguments(**THEIRS)
+@arguments(**_FOREIGN_ARGUMENTS)
 def pretrain(
     corpus: str | PathLike[str] | None = None,
     tokenizer: str | Path | Tokenizer | None = None,
@@ -130,7 +130,7 @@ def pretrain(
         return run_in(output, work, partial(pretrain, **call))
 
 
-@arguments(*PretrainOptions.__annotations__, **THEIRS)
+@arguments(*PretrainOptions.__annotations__, **_FOREIGN_ARGUMENTS)
 def plan_pretrain(
     corpus: str | PathLike[str] | None = None,
     tokenizer: str | Path | Tokenizer | None = None,

@@ -6,7 +6,7 @@ from typing import Literal
 from bertie.errors import UnknownName, nearest
 from bertie.registry import Registry
 
-Kind = Literal["task", "objective", "family", "tokenizer", "head", "reader", "source"]
+_Kind = Literal["task", "objective", "family", "tokenizer", "head", "reader", "source"]
 TABLES: dict[str, tuple[str, str]] = {
     "task": ("bertie.tasks", "TASKS"),
     "objective": ("bertie.objectives", "OBJECTIVES"),
@@ -19,7 +19,7 @@ TABLES: dict[str, tuple[str, str]] = {
 """Kind -> its table. The entry points of packages have the name of the kind in the plural: bertie.tasks."""
 
 
-def register(kind: Kind, name: str, thing: object) -> None:
+def register(kind: _Kind, name: str, thing: object) -> None:
     """Adds something of one's own to what Bertie knows by name, in this process.
 
     A package does the same by an entry point: `[project.entry-points."bertie.tasks"]`. Then every command and server

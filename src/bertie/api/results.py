@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-SHOWN = 10  # rows of a display
+_ROWS_SHOWN = 10  # rows of a display
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,12 +128,12 @@ class Predictions(Sequence[Prediction]):
         return datasets.Dataset.from_list(self.to_dicts())
 
     def __repr__(self) -> str:
-        labels = [repr(label) for label in self.labels[:SHOWN]]
-        more = f", ... {len(self):,} in all" if len(self) > SHOWN else ""
+        labels = [repr(label) for label in self.labels[:_ROWS_SHOWN]]
+        more = f", ... {len(self):,} in all" if len(self) > _ROWS_SHOWN else ""
         return f"Predictions({', '.join(labels)}{more})"
 
     def _repr_html_(self) -> str:
-        return html_table(self[:SHOWN].to_dicts(), counted(len(self), "prediction"))
+        return html_table(self[:_ROWS_SHOWN].to_dicts(), counted(len(self), "prediction"))
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     import pandas
     from rich.table import Table
 
-TABLE = 50  # rows of the table of labels
+_MAX_LABEL_ROWS = 50  # rows of the table of labels
 RENAMED = 10  # labels that a message names
-DRAWN = 10  # labels of a confusion that a notebook shows
-FIGURES = ("precision", "recall", "f1", "examples")
+_MAX_CONFUSION_LABELS = 10  # labels of a confusion that a notebook shows
+_FIGURES = ("precision", "recall", "f1", "examples")
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,11 @@ class Scores(Mapping[str, float]):
 
     def _repr_html_(self) -> str:
         confused = [{"true \\ predicted": true, **row} for true, row in self.confusion.items()]
-        tables = (self.to_dicts(), _by_label(self.per_label), confused if len(confused) <= DRAWN else [])
+        tables = (
+            self.to_dicts(),
+            _by_label(self.per_label),
+            confused if len(confused) <= _MAX_CONFUSION_LABELS else [],
+        )
         return "".join(html_table(rows, "") for rows in tables if rows)
 
     @property
@@ -181,8 +185,8 @@ class Scores(Mapping[str, float]):
 def _by_label(per_label: Mapping[str, Mapping[str, float]]) -> list[dict[str, object]]:
     """Returns a row for each of the labels that occur; of many labels, for the most frequent."""
     occur = {label: row for label, row in per_label.items() if row["examples"]}
-    most = set(sorted(occur, key=lambda label: -occur[label]["examples"])[:TABLE])
-    return [{"label": label, **{name: occur[label][name] for name in FIGURES}} for label in occur if label in most]
+    most = set(sorted(occur, key=lambda label: -occur[label]["examples"])[:_MAX_LABEL_ROWS])
+    return [{"label": label, **{name: occur[label][name] for name in _FIGURES}} for label in occur if label in most]
 
 
 def _label_table(per_label: Mapping[str, Mapping[str, float]]) -> "Iterator[str | Table]":
@@ -192,14 +196,14 @@ def _label_table(per_label: Mapping[str, Mapping[str, float]]) -> "Iterator[str 
     from rich.table import Table
 
     table = Table("label", box=None)
-    for name in FIGURES:
+    for name in _FIGURES:
         table.add_column(name, justify="right")
     for row in rows:
         label, *figures, examples = row.values()
         table.add_row(str(label), *(f"{value:z.3f}" for value in figures), f"{examples:,}")
     yield table
     occur = sum(1 for row in per_label.values() if row["examples"])
-    if occur > TABLE:
-        yield f"labels with fewer examples: {occur - TABLE:,} (--json has all)"
+    if occur > _MAX_LABEL_ROWS:
+        yield f"labels with fewer examples: {occur - _MAX_LABEL_ROWS:,} (--json has all)"
     if occur < len(per_label):
         yield f"labels without an example: {len(per_label) - occur:,}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from bertie.api.display import html_table
-from bertie.api.finetune import THEIRS, settings_ready
+from bertie.api.finetune import FOREIGN_ARGUMENTS, settings_ready
 from bertie.api.model import Model, load
 from bertie.api.options import FinetuneOptions
 from bertie.errors import UsageError, WrongValue, arguments
@@ -15,13 +15,13 @@ from bertie.metrics.base import called
 from bertie.runs import tune as runs
 from bertie.runs.arguments import FINETUNE
 from bertie.runs.confirmation import verdict_on_best
-from bertie.runs.models import MODEL
+from bertie.runs.layout import MODEL
 from bertie.runs.space import PAPER, Range, Space, parse_space
 
 if TYPE_CHECKING:
     import pandas
 
-SHOWN = 10  # trials of a display
+_TRIALS_SHOWN = 10  # trials of a display
 CONFIRMING_SEEDS = 3
 
 
@@ -104,7 +104,7 @@ class Search:
             [f"best: {self.best['folder']}, {shown} {self.best[self.metric]:z.4f} on dev.", self.verdict]
         ).strip()
 
-    def rows(self, most: int = SHOWN) -> Iterator[dict[str, str]]:
+    def rows(self, most: int = _TRIALS_SHOWN) -> Iterator[dict[str, str]]:
         """Yields the best trials as texts by column."""
         for row in self.to_dicts()[:most]:
             score = row.pop(self.metric)
@@ -120,7 +120,7 @@ class Search:
         return html_table([*self.rows()], f"{self.title}. {self.summary}")
 
 
-@arguments(*FinetuneOptions.__annotations__, **THEIRS)
+@arguments(*FinetuneOptions.__annotations__, **FOREIGN_ARGUMENTS)
 def tune(
     model: str | Path | None = None,
     train: Rows | None = None,

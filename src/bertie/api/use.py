@@ -53,8 +53,8 @@ __all__ = [
     "write",
 ]
 
-P = ParamSpec("P")
-T = TypeVar("T")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 AnyModel = Model | str | PathLike[str]
 """An open model, or the name or the folder of one, or a run."""
 
@@ -194,7 +194,7 @@ def next_sentence(
     return _opened(model, values).next_sentence(first, second, max_length=max_length, **values)
 
 
-def checked(function: Callable[P, T]) -> Callable[P, T]:
+def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:
     """Decorator: as `arguments`, which also knows what other libraries call an argument."""
     known = inspect.signature(function).parameters
     return arguments(**{theirs: ours for theirs, ours in THEIRS.items() if ours in known})(function)

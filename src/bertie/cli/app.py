@@ -35,7 +35,7 @@ def _json(value: bool) -> None:
 
 
 # The options of every command. Their effect is that of the callbacks, so commands do not receive them.
-SHARED = {
+SHARED_OPTIONS = {
     "json_": Annotated[
         bool, typer.Option("--json", callback=_json, help="Write results as JSON to stdout; messages go to stderr.")
     ],
@@ -59,14 +59,17 @@ class Commands(typer.Typer):
             def run(**values: Any) -> Any:
                 console.call = (command.__name__, values)
                 try:
-                    return command(**{name: value for name, value in values.items() if name not in SHARED})
+                    return command(**{name: value for name, value in values.items() if name not in SHARED_OPTIONS})
                 except BertieError as error:
                     error.message = in_options(error.message, command)
                     raise
 
             own = inspect.signature(command).parameters.values()
             keyword = inspect.Parameter.KEYWORD_ONLY
-            shared = [inspect.Parameter(name, keyword, default=False, annotation=kind) for name, kind in SHARED.items()]
+            shared = [
+                inspect.Parameter(name, keyword, default=False, annotation=kind)
+                for name, kind in SHARED_OPTIONS.items()
+            ]
             register(with_parameters(run, [*(one.replace(kind=keyword) for one in own), *shared]))
             return command
 

@@ -18,7 +18,7 @@ from bertie.files import some_of
 if TYPE_CHECKING:
     from bertie.api.corpus import CorpusPlan
 
-READING = ("format", "text", "encoding")  # settings that change which files are read
+_READING_SETTINGS = ("format", "text", "encoding")  # settings that change which files are read
 
 
 @configured(
@@ -87,7 +87,7 @@ def corpus(
         )
     settings = {"data_dir" if key == "data_dirs" else key: value for key, value in given.items()}
     if dry_run or out is None:
-        _plan(bertie.Corpus.plan(inputs, config=config, **{key: settings.get(key) for key in READING}))
+        _plan(bertie.Corpus.plan(inputs, config=config, **{key: settings.get(key) for key in _READING_SETTINGS}))
         return
     built = bertie.build_corpus(
         inputs, out, tokenizer=tokenizer, config=config, workers=workers, on=on, overwrite=overwrite, **settings

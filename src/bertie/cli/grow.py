@@ -13,7 +13,7 @@ from bertie.errors import WrongValue
 if TYPE_CHECKING:
     from bertie.api.change import ChangedModel
 
-SIZES = ("parameters", "layers", "hidden_size", "vocab_size", "max_length")
+_SIZE_FIELDS = ("parameters", "layers", "hidden_size", "vocab_size", "max_length")
 Folder = Annotated[Path, typer.Argument(help="Name or folder of a model, run or checkpoint.")]
 Out = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
 vocabulary = Commands(help="Extend or trim the vocabulary of a model.", no_args_is_help=True)
@@ -119,5 +119,7 @@ def _show(model: "ChangedModel") -> None:
     if console.verbosity.json:
         console.emit(facts)
     else:
-        sizes = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in facts.items() if name in SIZES)
+        sizes = ", ".join(
+            f"{name.replace('_', ' ')} {value:,}" for name, value in facts.items() if name in _SIZE_FIELDS
+        )
         console.show(f"{model.folder}: {sizes}")

@@ -104,7 +104,7 @@ def _option(name: str, flag: Flag, setting: Setting) -> object:
     declared = flag.name or "--" + name.rstrip("_").replace("_", "-")
     base = setting.type.removesuffix(" | None")
     several = base.startswith("tuple") and flag.read is None
-    kind: Any = (list[str] if several else TYPES.get(base, str)) | None
+    kind: object = (list[str] if several else TYPES.get(base, str)) | None
     if base == "bool":
         declared = f"{declared}/--no-{declared.removeprefix('--')}"
     default: Any = flag.default or setting.default

@@ -97,7 +97,7 @@ GROUPS: dict[str, tuple[Row, ...]] = {
 }
 # fmt: on
 """Heading of --help -> its commands, in the order of the list."""
-ROWS = {row.name: row for rows in GROUPS.values() for row in rows}
+COMMAND_ROWS = {row.name: row for rows in GROUPS.values() for row in rows}
 
 
 @cache
@@ -105,7 +105,7 @@ def groups() -> Mapping[str, tuple[Row, ...]]:
     """Returns GROUPS, and the commands of installed packages below a heading of their own."""
     offers = offered().get("bertie.commands", {})
     more = [Row(name, f"{one.module}:{one.name}", f"Of the package {one.package}.") for name, one in offers.items()]
-    more = [row for row in more if row.name not in ROWS]  # a name that exists keeps its meaning
+    more = [row for row in more if row.name not in COMMAND_ROWS]  # a name that exists keeps its meaning
     return {**GROUPS, "Of installed packages": tuple(more)} if more else GROUPS
 
 
@@ -140,7 +140,7 @@ def load(row: Row) -> Any:
 class _Table(Mapping[str, object]):
     """Name -> click command, imported when it is asked for."""
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         return load(rows()[name])
 
     def __iter__(self) -> Iterator[str]:

@@ -41,7 +41,7 @@ from bertie.train.loop import fit
 LOGITS, HIDDEN, QKV = "teacher_logits", "teacher_hidden", "teacher_qkv"
 OF_TOKENS = ("hidden", "relations", "features", "attention")  # parts that compare each token
 MOST_RELATION_HEADS = 12
-LARGEST = 6e4  # of float16, in which answers are kept
+_MAX_FLOAT16 = 6e4  # of float16, in which answers are kept
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _write(
         for name, answer in _said(
             teacher, objective, batch_of_examples(encoded, chosen).to(teacher.device), files
         ).items():
-            array = answer.float().clamp(-LARGEST, LARGEST).cpu().numpy().astype(np.float16)
+            array = answer.float().clamp(-_MAX_FLOAT16, _MAX_FLOAT16).cpu().numpy().astype(np.float16)
             if name not in parts:
                 shape = (len(ids.input_ids) if name in of_tokens else len(ids), *array.shape[1:])
                 part = files[name].with_suffix(".part")

@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.compression.quantize import TOKENS, apply, check_supported, quantize
+from bertie.compression.quantize import CALIBRATION_TOKENS, apply, check_supported, quantize
 from bertie.compression.weights_only import quantize_weights
 from bertie.console import console
 from bertie.data.sequences import Sequences
@@ -29,7 +29,7 @@ from bertie.tasks.source import encode
 
 LEAST_TEXTS = 20  # for each of the two parts; a first percentile of fewer says nothing
 MOST_TEXTS = 1000  # measured
-MOST_READ = MOST_TEXTS + 4 * TOKENS  # more are never used
+MOST_READ = MOST_TEXTS + 4 * CALIBRATION_TOKENS  # more are never used
 WEIGHTS_FIRST_PERCENTILE, WEIGHTS_MEAN = 0.975, 0.985  # with weights of 4 bits
 FIRST_PERCENTILE, MEAN = 0.999, 0.9997  # STS-B's Spearman moves by 0.0002 at these (benchmarks/log)
 NARROW_FIRST_PERCENTILE, NARROW_MEAN = 0.998, 0.9995  # with activations of 7 bits, where a processor has no more
@@ -104,7 +104,7 @@ class CalibrationTexts:
     @property
     def _calibrating(self) -> int | None:
         """How many of the texts, from the last, calibrate; None if there are too few."""
-        used = max(LEAST_TEXTS, int(np.searchsorted(np.cumsum(self.ids.lengths[::-1]), TOKENS)) + 1)
+        used = max(LEAST_TEXTS, int(np.searchsorted(np.cumsum(self.ids.lengths[::-1]), CALIBRATION_TOKENS)) + 1)
         return used if len(self.ids) - used >= LEAST_TEXTS else None
 
     def suit(self, model: TorchModel, *, bits: int = 8) -> bool:
@@ -124,7 +124,8 @@ class CalibrationTexts:
         if (used := self._calibrating) is None:
             raise DataError(
                 f"{len(texts):,} texts with {int(texts.lengths.sum()):,} tokens are too few. Calibration needs "
-                f"{LEAST_TEXTS} texts or more with {TOKENS:,} tokens, and the measurement {LEAST_TEXTS} others. Add "
+                f"{LEAST_TEXTS} texts or more with {CALIBRATION_TOKENS:,} tokens, "
+                f"and the measurement {LEAST_TEXTS} others. Add "
                 "representative texts, one per line."
             )
         order = np.arange(len(texts))[::-1]

@@ -33,7 +33,7 @@ from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.rates import usual_rate
 
-BATCH = 32
+_BATCH = 32
 OF_A_LAYER = 0.5  # of the epochs: those of each layer
 
 
@@ -77,14 +77,14 @@ class Lessons:
             self.all,
             run,
             max_length=self.teacher.max_length,
-            train=TrainConfig(steps=steps, batch_size=BATCH, save_every=max(20, steps // 10), eval_every=steps),
+            train=TrainConfig(steps=steps, batch_size=_BATCH, save_every=max(20, steps // 10), eval_every=steps),
             optim=OptimConfig(lr=usual_rate(student.config.hidden_size), warmup=0.06),
             **options,
         )
 
     def steps(self, epochs: float) -> int:
         """Returns the number of steps of some epochs."""
-        return steps_of(len(self.all), batch_size=BATCH, epochs=epochs)
+        return steps_of(len(self.all), batch_size=_BATCH, epochs=epochs)
 
     def student(self, model: TorchModel, recipe: Recipe, run: Path, answers: Path | None = None) -> TorchModel:
         """Returns the smaller model of a recipe, before quantization. A training that was stopped is resumed from

@@ -26,7 +26,7 @@ from bertie.models.model import TorchModel
 from bertie.models.surgery import take_layers
 
 LAYERS, HEADS, NEURONS = "layers", "heads", "neurons"
-PARTS = ((HEADS, importance.HEADS), (NEURONS, importance.NEURONS))  # the matrices that read them
+_PARTS = ((HEADS, importance.HEADS), (NEURONS, importance.NEURONS))  # the matrices that read them
 BEFORE, AFTER = 0.1, 0.3  # shares of the steps: nothing is cut yet; nothing more is cut
 
 
@@ -81,7 +81,7 @@ class Masks(nn.Module):
         model.companions["masks"] = self.to(model.device)
         with model.computing_all(), ExitStack() as stack:
             for number, layer in enumerate(model.encoder.plain_layers()):
-                for name, part in PARTS:
+                for name, part in _PARTS:
                     if name in self.wanted:
                         hook = partial(self._narrow, name, number)
                         stack.callback(layer.get_submodule(part).register_forward_pre_hook(hook).remove)
@@ -100,7 +100,7 @@ class Masks(nn.Module):
         """Returns the model without the units that are not kept. It computes the same as the masked model."""
         chosen = {
             (number, part): self.kept(name)[number].cpu()
-            for name, part in PARTS
+            for name, part in _PARTS
             if name in self.wanted
             for number in range(model.config.num_hidden_layers)
         }

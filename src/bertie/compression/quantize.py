@@ -28,14 +28,14 @@ from bertie.models.encoder import Encoder
 from bertie.models.int4 import Int4Weight
 from bertie.models.int8 import Int8Weight, added_together, excess
 from bertie.models.model import TorchModel
-from bertie.models.weights import WORD
+from bertie.models.weights import WORD_EMBEDDINGS
 from bertie.nn.layer import Layer
 from bertie.nn.rotary import TurnedAttention
 
 WIDE, HALF_WIDE = 64, 448  # features of the groups of widest range; of the intermediate size, one group more
 LEAST_RANGE = 1e-4
 DAMPING, BLOCK = 0.01, 64  # of GPTQ: of the mean of the diagonal; columns at a time
-TOKENS = 2600  # of calibration texts that are enough: four times as many change the fifth digit
+CALIBRATION_TOKENS = 2600  # of calibration texts that are enough: four times as many change the fifth digit
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class _Calibration:
 
         word = self.encoder.embeddings.word.weight
         words = Int8Weight.rows(word.float().numpy())
-        self.found.weights[WORD] = words
+        self.found.weights[WORD_EMBEDDINGS] = words
         both = [self._embedded(torch.from_numpy(words.dequantized())), self._embedded(word)]
         if (projection := self.encoder.embeddings.projection) is not None:
             whole = torch.zeros(both[0].shape[1], dtype=torch.long)

@@ -24,11 +24,11 @@ from bertie.models.encoder import Encoder
 from bertie.models.int4 import Int4Weight
 from bertie.models.int8 import Int8Weight
 from bertie.models.model import TorchModel
-from bertie.models.weights import WORD
+from bertie.models.weights import WORD_EMBEDDINGS
 from bertie.nn.layout import Packed
 
-SHARES = tuple(1 - i / 20 for i in range(8))  # of a group's range that the levels may cover
-AT_ONCE = 1 << 13  # rows
+_SHARES = tuple(1 - i / 20 for i in range(8))  # of a group's range that the levels may cover
+_ROWS_PER_ROUND = 1 << 13  # rows
 
 
 def quantize_weights(model: TorchModel, texts: Sequences, *, embeddings: int = 8) -> Quantized:
@@ -37,7 +37,7 @@ def quantize_weights(model: TorchModel, texts: Sequences, *, embeddings: int = 8
     Raises UsageError for a model that is not an encoder of layers with even sizes.
     """
     matrices = [module for module in model.encoder.modules() if isinstance(module, nn.Linear)]
-    word = dict(model.named_parameters()).get(WORD)
+    word = dict(model.named_parameters()).get(WORD_EMBEDDINGS)
     if type(model.encoder) is not Encoder or word is None or any(m.in_features % 2 for m in matrices):
         raise UsageError(
             "This model cannot be quantized to 4 bits. Encoders of transformer layers with even sizes can."
@@ -46,14 +46,14 @@ def quantize_weights(model: TorchModel, texts: Sequences, *, embeddings: int = 8
     with torch.no_grad():
         rows: Int4Weight | Int8Weight = nearest(word) if embeddings == 4 else Int8Weight.rows(word.numpy())
         word.copy_(torch.from_numpy(rows.dequantized()))
-        found.weights[WORD] = rows
+        found.weights[WORD_EMBEDDINGS] = rows
         _layers(model, texts, found)
     return found
 
 
 def _layers(model: TorchModel, texts: Sequences, found: Quantized) -> None:
     """Rounds the matrices of all layers in place, from the lowest to the highest."""
-    encoder, calls = model.encoder, list[tuple[tuple[Any, ...], dict[str, Any]]]()
+    encoder, calls = model.encoder, list[tuple[tuple[object, ...], dict[str, object]]]()
     names = {id(module): f"encoder.{name}" for name, module in encoder.named_modules()}
     ids, types = torch.from_numpy(texts.input_ids).long(), torch.from_numpy(texts.token_type_ids).long()
 
@@ -73,7 +73,7 @@ def _layers(model: TorchModel, texts: Sequences, found: Quantized) -> None:
         hidden = layer(hidden, *reads[1:], **options)[0]
 
 
-def _read(layer: nn.Module, reads: tuple[Any, ...], options: dict[str, object]) -> dict[nn.Linear, Tensor]:
+def _read(layer: nn.Module, reads: tuple[object, ...], options: dict[str, object]) -> dict[nn.Linear, Tensor]:
     """Returns the inputs of a layer's matrices."""
     found: dict[nn.Linear, Tensor] = {}
 
@@ -111,7 +111,7 @@ def _round(matrix: nn.Linear, x_TK: Tensor, name: str, found: Quantized) -> None
 def nearest(weight: Tensor) -> Int4Weight:
     """Returns a matrix of the nearest levels, without calibration."""
     parts, group = list[Int4Weight](), torch.from_numpy(Int4Weight.groups(weight.shape[1]))
-    for rows in torch.split(weight, AT_ONCE):
+    for rows in torch.split(weight, _ROWS_PER_ROUND):
         step, low = levels(rows)
         numbers = ((rows - low[:, group]) / step[:, group]).round().clamp(0, Int4Weight.LEVELS - 1)
         parts.append(Int4Weight.packed(numbers.numpy(), step.numpy(), low.numpy()))
@@ -133,7 +133,7 @@ def levels(weight: Tensor) -> tuple[Tensor, Tensor]:
     least, most = ends[0], -ends[1]
     best = weight.new_full((n, count), torch.inf)
     step, low = torch.empty_like(best), torch.empty_like(best)
-    for share in SHARES:
+    for share in _SHARES:
         cut = (most - least) * (1 - share) / 2
         one_low = (least + cut).half().float()
         one_step = ((most - least - 2 * cut) / (Int4Weight.LEVELS - 1)).half().float().clamp_min(2.0**-24)

@@ -17,7 +17,7 @@ from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.nn import machine
 from bertie.settings import read_yaml
 
-HERE = "this"  # key of the processor of this machine
+_THIS_MACHINE = "this"  # key of the processor of this machine
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -27,7 +27,7 @@ def _ascending(prices: tuple[float, float]) -> tuple[float, float]:
     return prices
 
 
-Range = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
+_Range = Annotated[tuple[Positive, Positive], AfterValidator(_ascending)]
 Month = Annotated[str, BeforeValidator(str), Field(pattern=r"^\d{4}-\d{2}(-\d{2})?$")]
 STRICT = ConfigDict(extra="forbid")
 
@@ -42,7 +42,7 @@ class Device:
     watts: Positive
     memory_gb: Positive
     memory_tb_s: Positive | None = None
-    price: Range | None = None
+    price: _Range | None = None
     bf16: bool = True
     utilization: Annotated[float, Field(gt=0, le=1)] = cost.UTILIZATION
 
@@ -87,7 +87,7 @@ class Catalog:
 
     devices: dict[str, Device] = field(default_factory=dict)
     grids: dict[str, Grid] = field(default_factory=dict)
-    prices: dict[str, Range] = field(default_factory=dict)
+    prices: dict[str, _Range] = field(default_factory=dict)
     priced: Month | None = None
     source: str = ""
 
@@ -127,10 +127,10 @@ class Catalog:
 
     def device(self, key: str) -> Device:
         """Returns a device; "this": the processor of this machine. Raises UsageError for an unknown key."""
-        if key == HERE:
+        if key == _THIS_MACHINE:
             return _here()
         if key not in self.devices:
-            raise UnknownName(f"Unknown device {key!r}. {nearest(key, [*self.devices, HERE])}")
+            raise UnknownName(f"Unknown device {key!r}. {nearest(key, [*self.devices, _THIS_MACHINE])}")
         return self.devices[key]
 
     def grid(self, key: str) -> Grid:

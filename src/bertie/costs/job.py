@@ -10,7 +10,7 @@ STATE = 16  # bytes a parameter: weight, gradient and two moments in float32
 COPY = 2  # bytes a parameter: the weights in 16 bit
 ACTIVATION = 52  # bytes a hidden unit, token and layer in 16 bit; fitted, see docs/plan.md
 LOGIT = 8  # bytes: a logit and its gradient in float32
-FIXED = 80e6  # bytes: work space of kernels, and the batches
+_FIXED_BYTES = 80e6  # bytes: work space of kernels, and the batches
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Job:
             "weights in 16 bit": COPY * self.half * self.parameters,
             "activations": ACTIVATION * width * config.hidden_size * layers * tokens,
             "logits": LOGIT * phase.predicted * tokens * config.vocab_size,
-            "kernels and batches": FIXED,
+            "kernels and batches": _FIXED_BYTES,
         }
 
     def largest_batch(self, memory: float) -> int:

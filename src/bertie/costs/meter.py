@@ -18,7 +18,7 @@ from typing import Any
 from bertie.costs import catalog
 
 POWERCAP = Path("/sys/class/powercap")
-STATUS = Path("/proc/self/status")
+_STATUS_FILE = Path("/proc/self/status")
 JOULES = 3.6e6  # of a kWh
 THEN = "; then "  # between the methods of a run's starts
 
@@ -164,14 +164,14 @@ def resident_peak_bytes() -> int:
     Linux's getrusage also counts the parent at the moment it started this process, so there the kernel's own count for
     the program is read. macOS counts in bytes.
     """
-    if found := re.search(r"VmHWM:\s*(\d+) kB", _text(STATUS)):
+    if found := re.search(r"VmHWM:\s*(\d+) kB", _text(_STATUS_FILE)):
         return int(found[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def resident_bytes() -> int:
     """Returns this process's resident memory now; its peak where the system does not tell."""
-    found = re.search(r"VmRSS:\s*(\d+) kB", _text(STATUS))
+    found = re.search(r"VmRSS:\s*(\d+) kB", _text(_STATUS_FILE))
     return int(found[1]) * 1024 if found else resident_peak_bytes()
 
 

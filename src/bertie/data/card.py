@@ -8,12 +8,12 @@ import numpy as np
 
 from bertie.console import counted
 from bertie.data.shards import Shards
-from bertie.data.statistics import LONGEST, Statistics, quantiles
+from bertie.data.statistics import MAX_SENTENCE_WORDS, Statistics, quantiles
 from bertie.errors import BadFile
 from bertie.files import read_json, write_json, write_text
 
 BAR = 30  # characters of the longest bar
-SHARES = (0.1, 0.5, 0.9, 0.99)
+_SHARES = (0.1, 0.5, 0.9, 0.99)
 SPREAD = ("mean", "p10", "p50", "p90", "p99")
 
 
@@ -60,13 +60,13 @@ def make(shards: Shards) -> dict[str, Any]:
 
 
 def _spread(histogram: Any, mean: float) -> dict[str, float]:
-    found = dict(zip(SPREAD[1:], quantiles(histogram, SHARES), strict=True))
+    found = dict(zip(SPREAD[1:], quantiles(histogram, _SHARES), strict=True))
     return {SPREAD[0]: round(mean, 1), **found}
 
 
 def _histogram(statistics: Statistics) -> dict[str, int]:
     """Returns a histogram of sentences by words, with bins that double."""
-    edges = [1, 2, 4, 8, 16, 32, 64, 128, LONGEST + 1]
+    edges = [1, 2, 4, 8, 16, 32, 64, 128, MAX_SENTENCE_WORDS + 1]
     bins = {}
     for low, high in pairwise(edges):
         name = "128+" if low == 128 else str(low) if high == low + 1 else f"{low}-{high - 1}"

@@ -29,7 +29,7 @@ from bertie.data import card, dedup, executors
 from bertie.data.decontaminate import Evaluation
 from bertie.data.filters import Filters
 from bertie.data.prepare import EVALUATION, CorpusConfig, CorpusPart, facts_of, prepare
-from bertie.data.shards import FORMAT, Int64, Shards, ShardWriter, decode_texts, read_manifest
+from bertie.data.shards import SHARDS_FORMAT, Int64, Shards, ShardWriter, decode_texts, read_manifest
 from bertie.data.statistics import Statistics
 from bertie.data.tokens import encode
 from bertie.errors import DataError, UsageError
@@ -41,18 +41,18 @@ from bertie.text.sentences import splitter
 __all__ = ["CorpusConfig", "build", "documents", "encode", "texts"]
 
 DEFAULT = CorpusConfig()
-TOKENS = Kind(
+TOKENS_FOLDER = Kind(
     "token folder", ("manifest.json", ".work"), ("manifest.json", "shard-*"), {"plans": ANYTHING, ".work": ANYTHING}
 )
 CORPUS = Kind(
     "corpus",
     begins=("manifest.json", ".work"),
     files=("manifest.json", "shard-*", "quarantine.jsonl", "card.json", "card.md", ".encode.lock"),
-    folders={".work": ANYTHING, "tokens-*": TOKENS},
+    folders={".work": ANYTHING, "tokens-*": TOKENS_FOLDER},
     lock=".work/lock",
     use="bertie pretrain --corpus {} -o RUN",
 )
-CHUNK = 1 << 16  # sentences decoded at once
+_CHUNK_SENTENCES = 1 << 16  # sentences decoded at once
 
 
 def build(
@@ -165,7 +165,7 @@ def _chunks(bounds: Int64) -> Iterator[tuple[int, int]]:
     """Yields ranges of documents of about CHUNK sentences."""
     first = 0
     while first < len(bounds) - 1:
-        last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + CHUNK, side="right")) - 1)
+        last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + _CHUNK_SENTENCES, side="right")) - 1)
         yield first, last
         first = last
 
@@ -196,7 +196,7 @@ def _identity(
         "bytes": sum(sizes.values()),
         "hash": _hash([config.model_dump(), stable, *more]),
     }
-    plan = _hash([FORMAT, version("bertie"), facts, units, times])
+    plan = _hash([SHARDS_FORMAT, version("bertie"), facts, units, times])
     return {"plan": plan}, facts
 
 

@@ -24,7 +24,7 @@ PERMUTATIONS = 128  # an estimated similarity is off by 0.035 (one standard devi
 SHINGLE = 5  # words
 FOUND = 0.95  # the share of pairs right at the threshold that must meet in a bucket; more alike ones nearly all do
 LEADERS = 64  # of a bucket: texts that a text is compared with; bounds the time where thousands are half alike
-BLOCK = 1 << 13  # shingles, or texts, at once: 8 MB
+_BLOCK = 1 << 13  # shingles, or texts, at once: 8 MB
 
 _FACTORS, _TERMS = (key(0x516, n, np.arange(PERMUTATIONS)) for n in (0, 1))
 
@@ -48,8 +48,8 @@ def signature(text: str) -> Signatures:
         runs(found, min(SHINGLE, len(found))) if len(found) else key(xxhash.xxh3_64_intdigest(text.encode())).reshape(1)
     )
     least = np.full(PERMUTATIONS, np.iinfo(np.uint32).max, np.uint32)
-    for start in range(0, len(shingles), BLOCK):
-        hashed = shingles[start : start + BLOCK] * (_FACTORS | np.uint64(1))[:, None] + _TERMS[:, None]
+    for start in range(0, len(shingles), _BLOCK):
+        hashed = shingles[start : start + _BLOCK] * (_FACTORS | np.uint64(1))[:, None] + _TERMS[:, None]
         least = np.minimum(least, (hashed >> np.uint64(32)).min(axis=1).astype(np.uint32))
     return least
 
@@ -107,4 +107,4 @@ def _similarity(signatures: Signatures, a: NDArray[np.int64], b: NDArray[np.int6
 
 
 def _blocks(numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    return [numbers[start : start + BLOCK] for start in range(0, max(len(numbers), 1), BLOCK)]
+    return [numbers[start : start + _BLOCK] for start in range(0, max(len(numbers), 1), _BLOCK)]

@@ -23,23 +23,23 @@ from bertie.folders import locked
 from bertie.io.isolated import begin_worker
 from bertie.registry import Registry
 
-Result = dict[str, Any]
-Task = Callable[..., Result]
-Job = tuple[int, dict[str, object], Path]  # number of the unit, the unit, the file of its result
-Engine = Callable[[Task, list[Job], int], Iterator[int]]
+_Result = dict[str, Any]
+_Task = Callable[..., _Result]
+_Job = tuple[int, dict[str, object], Path]  # number of the unit, the unit, the file of its result
+_Engine = Callable[[_Task, list[_Job], int], Iterator[int]]
 
 RAY_RETRIES = 3  # of a unit whose worker or node was lost
 
 
 def run_units(
-    task: Task,
+    task: _Task,
     units: Sequence[dict[str, Any]],
     work: Path,
     *,
     workers: int,
     about: str,
     on: str = "here",
-) -> list[Result]:
+) -> list[_Result]:
     """Calls `task(**unit)` for every unit, and returns results in order. Results of an interrupted run in `work` are
     reused.
 
@@ -63,11 +63,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _do(task: Task, unit: dict[str, object], file: Path) -> None:
+def _do(task: _Task, unit: dict[str, object], file: Path) -> None:
     write_json(file, task(**unit))
 
 
-def _in_processes(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
+def _in_processes(task: _Task, jobs: list[_Job], workers: int) -> Iterator[int]:
     """Numbers of units as they are done, by a pool of `workers` processes; with one worker or unit, done here."""
     if min(workers, len(jobs)) < 2:
         for number, unit, file in jobs:
@@ -89,7 +89,7 @@ def _in_processes(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
         pool.shutdown(kill_workers=True)
 
 
-def _on_ray(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
+def _on_ray(task: _Task, jobs: list[_Job], workers: int) -> Iterator[int]:
     """Numbers of units as they are done, by the Ray cluster at RAY_ADDRESS, else a local one of `workers` processes.
 
     A unit whose worker or node is lost is done again elsewhere: its files are whole or absent, and the same each time.
@@ -105,7 +105,7 @@ def _on_ray(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
         local = {} if os.environ.get("RAY_ADDRESS") else {"address": "local", "num_cpus": workers}
         ray.init(include_dashboard=False, log_to_driver=False, logging_level="error", **local)
     remote = ray.remote(max_retries=RAY_RETRIES, num_cpus=1)(_do_in)
-    waiting, running = deque(jobs), dict[Any, int]()
+    waiting, running = deque(jobs), dict[object, int]()
     most = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))  # units given out: memory does not grow with a corpus
     try:
         while waiting or running:
@@ -129,7 +129,7 @@ def _on_ray(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
             ray.shutdown()
 
 
-def _do_in(folder: str, task: Task, unit: dict[str, object], file: Path) -> None:
+def _do_in(folder: str, task: _Task, unit: dict[str, object], file: Path) -> None:
     """`_do` in a worker of Ray, from the folder that relative paths start at."""
     os.environ.setdefault("RAYON_NUM_THREADS", "1")  # the processes are the parallelism; Ray sees to OpenMP
     try:
@@ -141,7 +141,7 @@ def _do_in(folder: str, task: Task, unit: dict[str, object], file: Path) -> None
     _do(task, unit, file)
 
 
-PLACES: Registry[Engine] = Registry("place", [("here", _in_processes), ("ray", _on_ray)])
+PLACES: Registry[_Engine] = Registry("place", [("here", _in_processes), ("ray", _on_ray)])
 
 
 @contextmanager

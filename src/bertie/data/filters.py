@@ -46,7 +46,7 @@ class Text:
         return sum(map(len, self.words))
 
 
-Measure = Callable[[Text], float]
+_Measure = Callable[[Text], float]
 STOP_WORDS = frozenset("the be to of and that have with".split())  # noqa: SIM905
 
 
@@ -86,18 +86,18 @@ def repeated_ngrams(text: Text, n: int) -> float:
     return characters / max(text.characters, 1)
 
 
-def _top(n: int) -> tuple[str, Measure]:
+def _top(n: int) -> tuple[str, _Measure]:
     return f"top_{n}gram", lambda text: top_ngram(text, n)
 
 
-def _repeats(n: int) -> tuple[str, Measure]:
+def _repeats(n: int) -> tuple[str, _Measure]:
     return f"repeated_{n}grams", lambda text: repeated_ngrams(text, n)
 
 
 SENTENCE_ENDS = re.compile(r"[.!?。！？][\"'”’)\]]*(?:\s|$)")
 
 
-MEASURES: Registry[Measure] = Registry(
+MEASURES: Registry[_Measure] = Registry(
     "measure of quality",
     [
         ("words", lambda t: len(t.words)),
@@ -122,13 +122,13 @@ MEASURES: Registry[Measure] = Registry(
 NOTICE = re.compile(
     r"terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies|javascript", re.I
 )
-FINAL = re.compile(r"[.!?\"”。！？]$")  # C4 has . ! ? and the quotation mark
+_SENTENCE_END = re.compile(r"[.!?\"”。！？]$")  # C4 has . ! ? and the quotation mark
 
 # Whether a line stays.
 LINES: Registry[Callable[[str], bool]] = Registry(
     "check of lines",
     [
-        ("line_end", lambda line: FINAL.search(line) is not None and not line.endswith("...")),
+        ("line_end", lambda line: _SENTENCE_END.search(line) is not None and not line.endswith("...")),
         ("line_words", lambda line: line.count(" ") >= 4),
         ("line_notice", lambda line: NOTICE.search(line) is None),
     ],
@@ -140,7 +140,7 @@ _REPETITION = (
     "repeated_7grams=..0.13 repeated_8grams=..0.12 repeated_9grams=..0.11 repeated_10grams=..0.1"
 )
 _GOPHER = "words=50..100000 symbols=..0.1 bullets=..0.9 ellipses=..0.3 letters=0.8.."
-PRESETS = {
+FILTER_PRESETS = {
     "gopher": f"word_length=3..10 {_GOPHER} stop_words=2..",
     "gopher-korean": f"word_length=2..6 {_GOPHER}",  # no English words; eojeols are shorter (docs/corpora.md)
     "repetition": _REPETITION,
@@ -166,13 +166,13 @@ class Filters:
             if code not in known:
                 raise UsageError(f"--language {code}: unknown. Known codes (ISO 639): {', '.join(sorted(known))}.")
         lines, ranges = list[str](), dict[str, tuple[float, float]]()
-        for rule in (part for name in rules for part in PRESETS.get(name, name).split()):
+        for rule in (part for name in rules for part in FILTER_PRESETS.get(name, name).split()):
             name, equals, limits = rule.partition("=")
             if not equals and name in LINES:
                 lines.append(name)
                 continue
             if name not in MEASURES or not equals:
-                hint = nearest(name, [*PRESETS, *LINES, *MEASURES])
+                hint = nearest(name, [*FILTER_PRESETS, *LINES, *MEASURES])
                 raise UsageError(f"--quality {rule}: not a rule. Write a name, or a measure with a range. {hint}")
             ranges[name] = _range(rule, limits)
         return cls(tuple(languages), tuple(dict.fromkeys(lines)), ranges)

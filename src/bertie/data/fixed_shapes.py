@@ -18,7 +18,7 @@ from bertie.data.sequences import LabelAxis
 from bertie.nn.layout import Packed, rounded
 
 NO_TARGET = -1
-MORE = 8  # at most an eighth of the rows belong to no text
+SPARE_ROWS_DIVISOR = 8  # at most an eighth of the rows belong to no text
 
 
 def with_fixed_shape(
@@ -71,7 +71,7 @@ def _lengths_after(tokens: int, longest: int, rows: int) -> list[int] | None:
     """
     rows = max(rows, rounded(tokens, 32))
     while True:  # the more rows, the more sequences, of one token at least
-        count = -(-(rows // MORE + 1) // (longest - 1)) + 1
+        count = -(-(rows // SPARE_ROWS_DIVISOR + 1) // (longest - 1)) + 1
         if rows - tokens >= count:
             break
         rows = rounded(rows + 1, 32)

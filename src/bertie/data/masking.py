@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Int = NDArray[np.int64]
 Bool = NDArray[np.bool_]
 
-NEVER = np.uint64(2**64 - 1)  # the score of a token that must not be chosen: the highest there is
+NEVER_CHOSEN = np.uint64(2**64 - 1)  # the score of a token that must not be chosen: the highest there is
 
 # Streams of draws used here; what comes later takes the next free number (4: objectives/rtd.py, 5 and 6: span.py,
 # 7: plm.py, 8 and 9: captions.py, 10: frames.py).
@@ -157,7 +157,7 @@ def _choose_tokens(batch: Sequences, count_B: Int, vocabulary: Vocabulary, rng: 
     """Chooses single tokens: the lowest of random scores. Devlin et al. 2018, 3.1."""
     scores_T = rng.bits_at(CHOICE, batch.sequence, batch.column)
     allowed_T = ~vocabulary.structure[batch.input_ids]
-    scores_T = np.where(allowed_T, scores_T, NEVER)
+    scores_T = np.where(allowed_T, scores_T, NEVER_CHOSEN)
     ranked_BS = np.sort(_rectangle(batch, scores_T), axis=1)
     bar_B = ranked_BS[np.arange(len(count_B)), np.maximum(count_B, 1) - 1]
     return np.flatnonzero((scores_T <= bar_B[batch.sequence]) & allowed_T & (count_B > 0)[batch.sequence])
@@ -165,7 +165,7 @@ def _choose_tokens(batch: Sequences, count_B: Int, vocabulary: Vocabulary, rng: 
 
 def _rectangle(batch: Sequences, scores_T: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """(T,) scores -> (B, S), NEVER where a sequence has ended."""
-    scores_BS = np.full((len(batch), int(batch.lengths.max())), NEVER)
+    scores_BS = np.full((len(batch), int(batch.lengths.max())), NEVER_CHOSEN)
     scores_BS[batch.sequence, batch.column] = scores_T
     return scores_BS
 

@@ -29,15 +29,15 @@ Int = NDArray[np.int64]
 
 # One instance: segment A is a_length tokens from token number a of the corpus; B likewise (b_length 0: no segment B).
 ROW = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_length", "<u2"), ("b_length", "<u2"), ("label", "u1")])
-MAX_LENGTH = 2**16 - 1  # what ROW's lengths can hold
+MAX_ROW_LENGTH = 2**16 - 1  # what ROW's lengths can hold
 
 # Of the algorithms that make plans. A change of any changes it, so that no plan of another one is taken for its own.
 VERSION = 2
 
 # Sentences planned at once: bounds the memory of the passes below.
-BLOCK = 1 << 20
+PLAN_BLOCK = 1 << 20
 # Sentences whose plan is made at once (2 x 10^8 tokens): a plan takes up to 400 bytes an instance while it is made.
-GROUP = 1 << 23
+_GROUP = 1 << 23
 # Beyond so many sentences, where they lie is kept in files that the system may page out: 16 bytes a sentence.
 IN_MEMORY = 1 << 24
 
@@ -64,8 +64,8 @@ class Sentences:
         lengths, bounds = np.asarray(lengths), np.asarray(bounds, np.int64)
         starts, stops, kept_before = _column(len(lengths)), _column(len(lengths)), np.empty(len(bounds), np.int64)
         token = kept = 0
-        for low in range(0, len(lengths), BLOCK):
-            some = lengths[low : low + BLOCK].astype(np.int64)
+        for low in range(0, len(lengths), PLAN_BLOCK):
+            some = lengths[low : low + PLAN_BLOCK].astype(np.int64)
             ends = token + np.cumsum(some)
             keep = some > 0
             if documents is not None:
@@ -186,10 +186,10 @@ def plan_instances(
 
     A random second segment is from the same group. Groups have one size, so that none has only one document.
     """
-    if len(sentences) <= GROUP:
+    if len(sentences) <= _GROUP:
         return pairing.plan(sentences, max_length=max_length, seed=seed, advance=advance)
     rows, report = [], Counter[str]()
-    for number, (low, high) in enumerate(blocks(sentences, -(-len(sentences) // -(-len(sentences) // GROUP)))):
+    for number, (low, high) in enumerate(blocks(sentences, -(-len(sentences) // -(-len(sentences) // _GROUP)))):
         first, last = np.searchsorted(sentences.bounds, (low, high))
         bounds = sentences.bounds[first : last + 1] - low
         group = Sentences(sentences.starts[low:high], sentences.stops[low:high], bounds)
@@ -201,7 +201,7 @@ def plan_instances(
 
 def blocks(sentences: Sentences, size: int | None = None) -> list[tuple[int, int]]:
     """Returns ranges of sentences, whole documents each, of about `size` (BLOCK) sentences or one long document."""
-    bounds, size = sentences.bounds, size or BLOCK
+    bounds, size = sentences.bounds, size or PLAN_BLOCK
     cuts = np.unique(bounds[np.searchsorted(bounds, np.arange(size, len(sentences), size))])
     return list(pairwise([0, *cuts.tolist(), len(sentences)]))
 

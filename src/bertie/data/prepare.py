@@ -36,7 +36,7 @@ from bertie.text.sentences import splitter, unwrap
 
 PART = 32 << 20  # bytes of text after which a part file is closed
 EVALUATION = "evaluation.safetensors"
-OVERLAP = "text of an evaluation set"
+_OVERLAP_REASON = "text of an evaluation set"
 Int64 = NDArray[np.int64]
 
 
@@ -122,10 +122,10 @@ def prepare(
             pieces = unwrap(text).split("\n") if options.dedup == "paragraphs" else [text]
             apart = _apart(pieces, sets, overlaps) if sets else pieces
             if options.dedup == "paragraphs":
-                counts[f"paragraphs removed ({OVERLAP})"] += len(pieces) - len(apart)
+                counts[f"paragraphs removed ({_OVERLAP_REASON})"] += len(pieces) - len(apart)
             found = [sentences for piece in apart if (sentences := split(piece))]
             if not found:
-                dropped[OVERLAP if len(apart) < len(pieces) else "empty"] += 1
+                dropped[_OVERLAP_REASON if len(apart) < len(pieces) else "empty"] += 1
                 continue
             draft.add(found, dedup.signature(text) if options.dedup == "near" else None)
             if draft.size >= PART:
@@ -215,7 +215,7 @@ class CorpusPart:
         )
 
 
-def facts_of(path: Path) -> tuple[NDArray[Any], dedup.Signatures]:
+def facts_of(path: Path) -> tuple[NDArray[np.generic], dedup.Signatures]:
     """Reads only the hashes and signatures of a part file."""
     with safetensors.safe_open(path, "numpy") as file:
         return _as_hashes(file.get_tensor("hashes")), file.get_tensor("signatures")
@@ -226,7 +226,7 @@ def bounds(lengths: Int64) -> Int64:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
-def _as_hashes(pairs: NDArray[np.uint64]) -> NDArray[Any]:
+def _as_hashes(pairs: NDArray[np.uint64]) -> NDArray[np.generic]:
     return np.ascontiguousarray(pairs).view(dedup.HASH).reshape(-1)
 
 

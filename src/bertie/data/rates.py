@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertie.errors import UnknownName, UsageError, WrongValue, nearest
 
-FORMS = ("linear", "steps")
+_FORMS = ("linear", "steps")
 Rates = float | Mapping[str, Mapping[int | str, float]]
 """A rate in a config: 0.15, {"linear": {0: 0.3, 2560000: 0.15}}, {"steps": {0: 0.3, 2560000: 0.15}}."""
 
@@ -47,8 +47,8 @@ def rate_of(value: Rates, name: str) -> Rate:
             f"{name} is {value!r}; it must be a number between 0 and 1, or one of "
             "{linear: {0: 0.3, 2560000: 0.15}}, steps."
         )
-    if form not in FORMS:
-        raise UnknownName(f"Unknown kind {form!r} of {name}. {nearest(str(form), FORMS)}")
+    if form not in _FORMS:
+        raise UnknownName(f"Unknown kind {form!r} of {name}. {nearest(str(form), _FORMS)}")
     try:
         rate = Rate(tuple((int(at), float(share)) for at, share in points.items()), form)
     except (TypeError, ValueError):

@@ -28,10 +28,10 @@ from bertie.folders import check_folder_kind
 Array = NDArray[Any]
 Int64 = NDArray[np.int64]
 
-FORMAT = "bertie shards 1"
-KINDS = {"values": None, "sentences": np.dtype("<i8"), "documents": np.dtype("<i8")}
+SHARDS_FORMAT = "bertie shards 1"
+ARRAY_KINDS = {"values": None, "sentences": np.dtype("<i8"), "documents": np.dtype("<i8")}
 COUNTS = ("num_documents", "num_sentences", "num_values")
-BLOCK = 1 << 20  # bytes under one hash: how closely damage can be placed
+HASH_BLOCK = 1 << 20  # bytes under one hash: how closely damage can be placed
 SHARD = 1 << 28  # values after which a shard is closed, at the end of a document
 DType = Literal["uint8", "uint16", "uint32"]
 
@@ -60,7 +60,7 @@ class Shards:
         folder = Path(folder)
         manifest = read_manifest(folder)
         for row in manifest["shards"]:
-            for kind in KINDS:
+            for kind in ARRAY_KINDS:
                 _check(folder / f"{row['name']}.{kind}", row[kind], verify=verify)
         return cls(folder, manifest)
 
@@ -145,7 +145,7 @@ class Shards:
         return shard, i - starts[shard]
 
     def _map(self, row: Mapping[str, Any], kind: str) -> Array:
-        path, dtype = self.folder / f"{row['name']}.{kind}", KINDS[kind] or self.dtype
+        path, dtype = self.folder / f"{row['name']}.{kind}", ARRAY_KINDS[kind] or self.dtype
         # A plain array over the map: slicing a np.memmap costs ten times as much. An empty file cannot be mapped.
         return np.asarray(np.memmap(path, dtype, "r")) if path.stat().st_size else np.empty(0, dtype)
 
@@ -200,7 +200,7 @@ class ShardWriter:
             if int(path.name[6:11]) >= len(self._shards):
                 path.unlink()
         manifest = {
-            "format": FORMAT,
+            "format": SHARDS_FORMAT,
             "dtype": self.dtype.name,
             "fingerprint": _fingerprint(self.dtype.name, self._shards),
             **{
@@ -226,7 +226,7 @@ class ShardWriter:
         """Writes to the open shard; the ends count from the start of `values`."""
         if not self._files:
             name = f"shard-{len(self._shards):05d}"
-            self._files = {kind: _HashedFile(self.folder / f"{name}.{kind}") for kind in KINDS}
+            self._files = {kind: _HashedFile(self.folder / f"{name}.{kind}") for kind in ARRAY_KINDS}
             self._files["sentences"].write(np.zeros(1, "<i8"))
             self._files["documents"].write(np.zeros(1, "<i8"))
             self._filled = self._sentences = self._documents = 0
@@ -269,11 +269,11 @@ class _HashedFile:
         except OSError as error:
             raise Stopped.for_full_disk(error, self.path, len(data)) or error from None
         while data:
-            piece = data[: BLOCK - self._bytes % BLOCK]
+            piece = data[: HASH_BLOCK - self._bytes % HASH_BLOCK]
             self._hash.update(piece)
             self._bytes += len(piece)
             data = data[len(piece) :]
-            if self._bytes % BLOCK == 0:
+            if self._bytes % HASH_BLOCK == 0:
                 self._blocks.append(self._hash.hexdigest())
                 self._hash.reset()
 
@@ -286,7 +286,7 @@ class _HashedFile:
             self.temporary.replace(self.path)
         except OSError as error:
             raise Stopped.for_full_disk(error, self.path) or error from None
-        if self._bytes % BLOCK:
+        if self._bytes % HASH_BLOCK:
             self._blocks.append(self._hash.hexdigest())
         return {"bytes": self._bytes, "blocks": self._blocks}
 
@@ -315,9 +315,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             "build command again. It continues where it stopped."
         )
     manifest = read_json(path)
-    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+    if not isinstance(manifest, dict) or manifest.get("format") != SHARDS_FORMAT:
         found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
-        raise DataError(f"{path} is not the manifest of a corpus ({FORMAT!r} is expected, {found!r} found).")
+        raise DataError(f"{path} is not the manifest of a corpus ({SHARDS_FORMAT!r} is expected, {found!r} found).")
     if manifest.get("seal") != seal(manifest):
         raise BadFile(
             f"{path} is damaged: it does not match its own hash. Restore the file, or build the corpus again."
@@ -337,9 +337,9 @@ def _check(path: Path, row: Mapping[str, Any], *, verify: bool) -> None:
         return
     data = np.memmap(path, np.uint8, "r").data
     for number, expected in enumerate(row["blocks"]):
-        start = number * BLOCK
-        if xxhash.xxh3_64_hexdigest(data[start : start + BLOCK]) != expected:
-            end = min(start + BLOCK, size)
+        start = number * HASH_BLOCK
+        if xxhash.xxh3_64_hexdigest(data[start : start + HASH_BLOCK]) != expected:
+            end = min(start + HASH_BLOCK, size)
             raise BadFile(f"{path} is damaged between bytes {start:,} and {end:,}: the hash differs. {again}")
 
 
@@ -347,6 +347,6 @@ def _fingerprint(dtype: str, shards: Iterable[Mapping[str, Any]]) -> str:
     """Returns a hash of the content of all shards."""
     digest = xxhash.xxh3_128(dtype.encode())
     for shard in shards:
-        for kind in KINDS:
+        for kind in ARRAY_KINDS:
             digest.update("".join(shard[kind]["blocks"]).encode() + b"\n")
     return digest.hexdigest()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 Int64 = NDArray[np.int64]
 
-LONGEST = 255  # words; longer sentences are counted as this long
+MAX_SENTENCE_WORDS = 255  # words; longer sentences are counted as this long
 
 # Letters by script, as ranges of code points (Unicode 16, Blocks.txt); what is left is "other".
 SCRIPTS = {
@@ -40,7 +40,7 @@ class Statistics:
     @classmethod
     def zero(cls) -> "Statistics":
         """Returns the statistics of no text."""
-        return cls(0, 0, np.zeros(LONGEST + 1, np.int64), np.zeros(len(_LETTERS), np.int64))
+        return cls(0, 0, np.zeros(MAX_SENTENCE_WORDS + 1, np.int64), np.zeros(len(_LETTERS), np.int64))
 
     @classmethod
     def of(cls, values: NDArray[np.uint8], sentences: Int64) -> "Statistics":
@@ -55,7 +55,7 @@ class Statistics:
         found = _script_of()[points]
         scripts = np.array([np.count_nonzero(found == number) for number in range(1, len(_LETTERS) + 1)])
         scripts[0] += np.count_nonzero((values | 0x20) - np.uint8(0x61) < 26)  # A to Z, a to z
-        lengths = np.bincount(np.minimum(spaces + 1, LONGEST), minlength=LONGEST + 1)
+        lengths = np.bincount(np.minimum(spaces + 1, MAX_SENTENCE_WORDS), minlength=MAX_SENTENCE_WORDS + 1)
         return cls(characters, int(spaces.sum()) + len(spaces), lengths, scripts)
 
     def __add__(self, other: "Statistics") -> "Statistics":

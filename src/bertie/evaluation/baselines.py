@@ -32,22 +32,22 @@ from bertie.tasks.tagging import words_of
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-CHARACTERS = 2_000_000  # of the training texts that are read, about 60,000 short reviews
-LONGEST = 2_000  # characters of one text
+MAX_TRAINING_CHARACTERS = 2_000_000  # of the training texts that are read, about 60,000 short reviews
+_MAX_TEXT_CHARACTERS = 2_000  # characters of one text
 FEATURES, WEIGHTS = 300_000, 20_000_000  # features of a text; with many labels fewer, so that there are no more weights
-MOST_LABELS = 1_000
-STRENGTH = 4.0  # inverse of the ridge penalty
+_MAX_LABELS = 1_000
+_STRENGTH = 4.0  # inverse of the ridge penalty
 COMPARED, RESAMPLED = 2_000, 500_000  # examples that the difference is measured on, in all resamples together
 HASHED = 50_000_000  # numbers of all vectors of words
-WORD = re.compile(r"\w+")
-Texts = Sequence[Sequence[str]]
-Answers = list[Prediction]
+_WORD = re.compile(r"\w+")
+_Texts = Sequence[Sequence[str]]
+_Answers = list[Prediction]
 
 
-def baselines(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, Answers]:
+def baselines(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, _Answers]:
     """Returns the predictions of each baseline for the dev examples, by its name in words."""
     learnt = some([example for example in train if example.label is not None])
-    found: dict[str, Answers] = {}
+    found: dict[str, _Answers] = {}
     drawn = f" from {len(learnt):,} of {len(train):,} examples" if len(learnt) < len(train) else ""
     for name in task.baselines if learnt and dev else ():
         title, answer = BASELINES[name]
@@ -80,7 +80,7 @@ def cross_fitted(
 
 
 def measured(
-    task: Task, dev: Sequence[Example], answers: Mapping[int, Prediction], found: Mapping[str, Answers], metric: str
+    task: Task, dev: Sequence[Example], answers: Mapping[int, Prediction], found: Mapping[str, _Answers], metric: str
 ) -> list[dict[str, Any]]:
     """Returns each baseline's metrics, and the difference between the model and the best one, for a report.
 
@@ -106,9 +106,9 @@ def compared_examples(task: Task, dev: Sequence[Example]) -> set[int]:
     return set(np.linspace(0, len(dev) - 1, COMPARED).astype(int).tolist())
 
 
-def some(train: Sequence[Example], most: int = CHARACTERS) -> list[Example]:
+def some(train: Sequence[Example], most: int = MAX_TRAINING_CHARACTERS) -> list[Example]:
     """Returns evenly spaced examples with at most `most` characters."""
-    size = sum(min(len(text), LONGEST) for example in train for text in example.texts)
+    size = sum(min(len(text), _MAX_TEXT_CHARACTERS) for example in train for text in example.texts)
     keep = min(1.0, most / max(1, size))
     count = max(1, round(keep * len(train))) if train else 0
     return spaced_examples(train, count)
@@ -121,7 +121,7 @@ def spaced_examples(examples: Sequence[Example], most: int) -> list[Example]:
     return [examples[i] for i in np.linspace(0, len(examples) - 1, most).astype(int)]
 
 
-def _majority(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
+def _majority(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> _Answers | None:
     labels = [example.label for example in train]
     if isinstance(labels[0], float):
         return [Prediction(float(np.mean(labels)))] * len(dev)
@@ -141,13 +141,13 @@ def _features(
     most = min(FEATURES, max(2_000, WEIGHTS // max(1, len(task.labels))))
     vectorizer = TfidfVectorizer(sublinear_tf=True, max_features=most, dtype=np.float32, **options)
     try:
-        vectorizer.fit([text[:LONGEST] for example in train for text in example.texts])
+        vectorizer.fit([text[:_MAX_TEXT_CHARACTERS] for example in train for text in example.texts])
     except ValueError:
         return None
 
     def features(examples: Sequence[Example]) -> Any:
         count = len(examples[0].texts)
-        parts = [vectorizer.transform([e.texts[i][:LONGEST] for e in examples]) for i in range(count)]
+        parts = [vectorizer.transform([e.texts[i][:_MAX_TEXT_CHARACTERS] for e in examples]) for i in range(count)]
         if count == 2:  # what the texts share, and what they do not
             parts += [parts[0].multiply(parts[1]), abs(parts[0] - parts[1])]
         return sparse.hstack(parts, "csr")
@@ -155,15 +155,15 @@ def _features(
     return features
 
 
-def _tfidf(kind: str) -> Callable[[Task, Sequence[Example], Sequence[Example]], Answers | None]:
-    def answer(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
+def _tfidf(kind: str) -> Callable[[Task, Sequence[Example], Sequence[Example]], _Answers | None]:
+    def answer(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> _Answers | None:
         features = _features(task, train, TFIDF[kind])
         return None if features is None else _fitted(task, features(train), train, features(dev))
 
     return answer
 
 
-def _overlap(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
+def _overlap(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> _Answers | None:
     """For two texts, uses the fractions of their common words; for choices, the one with the most common words."""
     if len(train[0].texts) < 2 or (isinstance(task, Embeds) and any(map(task.retrieves, (train, dev)))):
         return None
@@ -174,19 +174,21 @@ def _overlap(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> An
     return _fitted(task, features[0], train, features[1])
 
 
-def _nearest(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
+def _nearest(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> _Answers | None:
     """Vectors of words, of which rare ones count more, for what is retrieved by its similarity."""
     from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
     if not (isinstance(task, Embeds) and task.retrieves(dev)):
         return None
-    texts = [text[:LONGEST] for example in dev for text in example.texts]
+    texts = [text[:_MAX_TEXT_CHARACTERS] for example in dev for text in example.texts]
     words = HashingVectorizer(n_features=max(256, min(4096, HASHED // len(texts))), **TFIDF["words"])
-    weights = TfidfTransformer().fit(words.transform([text[:LONGEST] for one in train for text in one.texts]))
+    weights = TfidfTransformer().fit(
+        words.transform([text[:_MAX_TEXT_CHARACTERS] for one in train for text in one.texts])
+    )
     return task.answers(weights.transform(words.transform(texts)).toarray().astype(np.float32), dev)
 
 
-def _first(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers:
+def _first(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> _Answers:
     """A high score means that the data give the answer away by its place."""
     if task.group(dev[0]) is None:
         return [Prediction("0", None)] * len(dev)
@@ -200,12 +202,12 @@ def _first(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answ
 
 
 def _shares(first: str, second: str) -> tuple[float, float, float]:
-    a, b = (set(WORD.findall(text[:LONGEST].lower())) for text in (first, second))
+    a, b = (set(_WORD.findall(text[:_MAX_TEXT_CHARACTERS].lower())) for text in (first, second))
     both = len(a & b)
     return both / max(1, len(a | b)), both / max(1, len(a)), both / max(1, len(b))
 
 
-def _fitted(task: Task, train_EF: object, train: Sequence[Example], dev_EF: object) -> Answers | None:
+def _fitted(task: Task, train_EF: object, train: Sequence[Example], dev_EF: object) -> _Answers | None:
     """Returns linear models for the type of the labels: numbers, sets of names, or one name."""
     import warnings
 
@@ -215,13 +217,13 @@ def _fitted(task: Task, train_EF: object, train: Sequence[Example], dev_EF: obje
 
     labels = [example.label for example in train]
     # This tolerance is as good as 0.001, in seconds. The solver draws the order of the examples.
-    logistic = LogisticRegression(C=STRENGTH, solver="liblinear", dual=True, tol=0.1, random_state=0)
+    logistic = LogisticRegression(C=_STRENGTH, solver="liblinear", dual=True, tol=0.1, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a label that every example has, or none; a fit that is good enough
         if isinstance(labels[0], float):
-            return [Prediction(float(x)) for x in Ridge(1 / STRENGTH).fit(train_EF, labels).predict(dev_EF)]
+            return [Prediction(float(x)) for x in Ridge(1 / _STRENGTH).fit(train_EF, labels).predict(dev_EF)]
         if isinstance(labels[0], tuple):
-            if not any(labels) or len(task.labels) > MOST_LABELS:
+            if not any(labels) or len(task.labels) > _MAX_LABELS:
                 return None
             sets = MultiLabelBinarizer(classes=task.labels)
             has_EL: NDArray[np.int64] = sets.fit_transform(labels)
@@ -229,7 +231,7 @@ def _fitted(task: Task, train_EF: object, train: Sequence[Example], dev_EF: obje
             p_EL = p_EL.reshape(-1, len(task.labels))
             pairs = [dict(zip(task.labels, map(float, row), strict=True)) for row in p_EL]
             return [Prediction(tuple(name for name in row if row[name] >= 0.5), None, row) for row in pairs]
-        if not 1 < len(set(labels)) <= MOST_LABELS:
+        if not 1 < len(set(labels)) <= _MAX_LABELS:
             return None
         fitted = OneVsRestClassifier(logistic).fit(train_EF, labels)
         answers, names = [], [str(name) for name in fitted.classes_]
@@ -240,7 +242,7 @@ def _fitted(task: Task, train_EF: object, train: Sequence[Example], dev_EF: obje
         return answers
 
 
-def _tag(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
+def _tag(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> _Answers | None:
     """A word that training does not have gets the most frequent tag."""
     if not isinstance(task, Tags):
         return None
@@ -255,7 +257,7 @@ def _tag(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answer
     return [Prediction(tuple(known.get(word, usual) for word in _words(example, task))) for example in dev]
 
 
-def _copy(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
+def _copy(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> _Answers | None:
     return [Prediction(" ".join(example.texts)) for example in dev]
 
 
@@ -268,7 +270,7 @@ TFIDF: Mapping[str, Mapping[str, object]] = {
     "characters": {"analyzer": "char", "ngram_range": (1, 4), "min_df": 2},
 }
 """Kind of features -> arguments of scikit-learn's TfidfVectorizer."""
-Baseline = Callable[[Task, Sequence[Example], Sequence[Example]], Answers | None]
+Baseline = Callable[[Task, Sequence[Example], Sequence[Example]], _Answers | None]
 BASELINES: dict[str, tuple[str, Baseline]] = {
     "majority": ("the most frequent label", _majority),
     "mean": ("the mean", _majority),

@@ -20,7 +20,7 @@ from bertie.tasks import Prediction, Task, name_of
 if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
 
-OF_SCORES = ("script", "strict", "frequent", "outside", "threshold", "positive")  # of a task, and the labels
+SCORE_SETTINGS = ("script", "strict", "frequent", "outside", "threshold", "positive")  # of a task, and the labels
 MOST, LEAST, COUNTED = 2000, 200, 4_000_000  # resamples: as many as count this many examples, within bounds
 
 
@@ -224,7 +224,7 @@ def against(
 
 def _scored_as(a: Task, b: Task) -> Task:
     """Returns b with the settings of a that its scores depend on. The order of labels says which one is positive."""
-    wanted = {name: getattr(a, name) for name in OF_SCORES if hasattr(a, name)}
+    wanted = {name: getattr(a, name) for name in SCORE_SETTINGS if hasattr(a, name)}
     wanted |= {"labels": a.labels} if {*a.labels} == {*b.labels} else {}
     other = {name: value for name, value in wanted.items() if getattr(b, name) != value}
     return replace(b, **other) if other else b

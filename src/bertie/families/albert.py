@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, UNTIED, old_names
+from bertie.families.bert import BERT_FIXED_KEYS, BERT_KEYS, BUFFERS, LABEL_ROWS, UNTIED, old_names
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import HeadConfigs, PairConfig
 from bertie.models.kinds import Groups
 from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
 
-BASE = EncoderConfig(  # transformers' defaults, which are the xxlarge model's
+_BASE = EncoderConfig(  # transformers' defaults, which are the xxlarge model's
     vocab_size=30_000,
     embedding_size=128,
     hidden_size=4096,
@@ -27,7 +27,7 @@ BASE = EncoderConfig(  # transformers' defaults, which are the xxlarge model's
 
 def _size(layers: int, hidden: int, heads: int) -> EncoderConfig:
     return replace(
-        BASE,
+        _BASE,
         num_hidden_layers=layers,
         hidden_size=hidden,
         num_attention_heads=heads,
@@ -35,16 +35,16 @@ def _size(layers: int, hidden: int, heads: int) -> EncoderConfig:
     )
 
 
-SIZES = {  # paper, table 1; heads as released
+_SIZES = {  # paper, table 1; heads as released
     "base": _size(12, 768, 12),
     "large": _size(24, 1024, 16),
     "xlarge": _size(24, 2048, 16),
     "xxlarge": _size(12, 4096, 64),
 }
 
-ATTENTION = "albert.encoder.albert_layer_groups.{}.albert_layers.{}.attention"
-LAYER = "albert.encoder.albert_layer_groups.{}.albert_layers.{}"
-TABLE = WeightTable(
+_ATTENTION = "albert.encoder.albert_layer_groups.{}.albert_layers.{}.attention"
+_LAYER = "albert.encoder.albert_layer_groups.{}.albert_layers.{}"
+_TABLE = WeightTable(
     base="albert.",
     rows=(
         ("encoder.embeddings.word.*", "albert.embeddings.word_embeddings.*"),
@@ -54,13 +54,13 @@ TABLE = WeightTable(
         ("encoder.embeddings.projection.*", "albert.encoder.embedding_hidden_mapping_in.*"),
         (
             "encoder.layers.{}.{}.attention.qkv.*",
-            (f"{ATTENTION}.query.*", f"{ATTENTION}.key.*", f"{ATTENTION}.value.*"),
+            (f"{_ATTENTION}.query.*", f"{_ATTENTION}.key.*", f"{_ATTENTION}.value.*"),
         ),
-        ("encoder.layers.{}.{}.attention.output.*", f"{ATTENTION}.dense.*"),
-        ("encoder.layers.{}.{}.attention_norm.*", f"{ATTENTION}.LayerNorm.*"),
-        ("encoder.layers.{}.{}.up.*", f"{LAYER}.ffn.*"),
-        ("encoder.layers.{}.{}.down.*", f"{LAYER}.ffn_output.*"),
-        ("encoder.layers.{}.{}.output_norm.*", f"{LAYER}.full_layer_layer_norm.*"),
+        ("encoder.layers.{}.{}.attention.output.*", f"{_ATTENTION}.dense.*"),
+        ("encoder.layers.{}.{}.attention_norm.*", f"{_ATTENTION}.LayerNorm.*"),
+        ("encoder.layers.{}.{}.up.*", f"{_LAYER}.ffn.*"),
+        ("encoder.layers.{}.{}.down.*", f"{_LAYER}.ffn_output.*"),
+        ("encoder.layers.{}.{}.output_norm.*", f"{_LAYER}.full_layer_layer_norm.*"),
         ("encoder.pooler.*", "albert.pooler.*"),
         ("heads.mlm.dense.*", "predictions.dense.*"),
         ("heads.mlm.norm.*", "predictions.LayerNorm.*"),
@@ -82,7 +82,7 @@ ALBERT = Variant(
     about="All layers share one set of weights; embeddings of size 128; sentence-order prediction instead of NSP.",
     source="Lan et al. 2019, arXiv:1909.11942",
     tokenizer="unigram",
-    base=BASE,
+    base=_BASE,
     presets={
         **{
             f"albert-{name}-v1": replace(
@@ -91,11 +91,11 @@ ALBERT = Variant(
                 hidden_dropout_prob=0.0 if name == "xxlarge" else 0.1,
                 attention_probs_dropout_prob=0.0 if name == "xxlarge" else 0.1,
             )
-            for name, shape in SIZES.items()
+            for name, shape in _SIZES.items()
         },
-        **{f"albert-{name}-v2": shape for name, shape in SIZES.items()},
+        **{f"albert-{name}-v2": shape for name, shape in _SIZES.items()},
     },
-    table=TABLE,
+    table=_TABLE,
     architectures={
         "AlbertModel": (),
         "AlbertForPreTraining": ("mlm", "pair"),
@@ -106,12 +106,12 @@ ALBERT = Variant(
         "AlbertForQuestionAnswering": ("span",),
     },
     keys={
-        **KEYS,
+        **BERT_KEYS,
         **UNTIED,
         **same("embedding_size", "num_hidden_groups", "inner_group_num"),
         "classifier_dropout": "classifier_dropout_prob",
     },
-    fixed={key: FIXED[key] for key in ("position_embedding_type",)},
+    fixed={key: BERT_FIXED_KEYS[key] for key in ("position_embedding_type",)},
     recipe={  # paper, 4.1
         "objectives": {"mlm": {"rate": 0.15, "masking": "ngram"}, "nsp": None, "sop": {}},
         "max_length": 512,

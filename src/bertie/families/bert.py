@@ -6,10 +6,10 @@ from bertie.models.config import EncoderConfig
 from bertie.models.names import Row, WeightTable
 from bertie.models.variant import Variant, same
 
-BASE = EncoderConfig()
+BERT_BASE = EncoderConfig()
 
 
-def sized_bert(layers: int, hidden: int, base: EncoderConfig = BASE) -> EncoderConfig:
+def sized_bert(layers: int, hidden: int, base: EncoderConfig = BERT_BASE) -> EncoderConfig:
     """Returns a BERT of another size: heads of size 64, an intermediate size of four times the hidden size (section
     3)."""
     return replace(
@@ -21,20 +21,20 @@ def sized_bert(layers: int, hidden: int, base: EncoderConfig = BASE) -> EncoderC
     )
 
 
-CASED = replace(BASE, vocab_size=28_996)
-PRESETS = {
+CASED = replace(BERT_BASE, vocab_size=28_996)
+_PRESETS = {
     "bert-tiny": sized_bert(2, 128),
     "bert-mini": sized_bert(4, 256),
     "bert-small": sized_bert(4, 512),
     "bert-medium": sized_bert(8, 512),
-    "bert-base": BASE,
+    "bert-base": BERT_BASE,
     "bert-large": sized_bert(24, 1024),
-    "bert-base-ltr": replace(BASE, causal=True),  # the paper's ablation: left to right (section 5.1)
+    "bert-base-ltr": replace(BERT_BASE, causal=True),  # the paper's ablation: left to right (section 5.1)
     "bert-base-cased": CASED,
     "bert-large-cased": sized_bert(24, 1024, CASED),
-    "bert-base-multilingual-cased": replace(BASE, vocab_size=119_547),
-    "bert-base-multilingual-uncased": replace(BASE, vocab_size=105_879),
-    "bert-base-chinese": replace(BASE, vocab_size=21_128),
+    "bert-base-multilingual-cased": replace(BERT_BASE, vocab_size=119_547),
+    "bert-base-multilingual-uncased": replace(BERT_BASE, vocab_size=105_879),
+    "bert-base-chinese": replace(BERT_BASE, vocab_size=21_128),
     # the 24 miniatures of "Well-Read Students Learn Better" (Turc et al. 2019), by their published names
     **{
         f"bert_uncased_L-{layers}_H-{hidden}_A-{hidden // 64}": sized_bert(layers, hidden)
@@ -80,7 +80,7 @@ LABEL_ROWS: tuple[Row, ...] = (
     ("heads.choice.classifier.*", "classifier.*"),
     ("heads.span.classifier.*", "qa_outputs.*"),
 )
-TABLE = WeightTable(
+BERT_WEIGHT_TABLE = WeightTable(
     base="bert.",
     rows=(
         *encoder_rows("bert."),
@@ -103,7 +103,7 @@ TABLE = WeightTable(
     ignored=BUFFERS,
 )
 
-KEYS = same(
+BERT_KEYS = same(
     "vocab_size",
     "hidden_size",
     "num_hidden_layers",
@@ -120,16 +120,16 @@ KEYS = same(
     "pad_token_id",
 )
 UNTIED = {"mlm_tied": "tie_word_embeddings"}
-FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+BERT_FIXED_KEYS = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 
 BERT = Variant(
     model_type="bert",
     about="Transformer encoder: pre-trained on masked tokens and next-sentence prediction.",
     source="Devlin et al. 2018, arXiv:1810.04805",
     tokenizer="wordpiece",
-    base=BASE,
-    presets=PRESETS,
-    table=TABLE,
+    base=BERT_BASE,
+    presets=_PRESETS,
+    table=BERT_WEIGHT_TABLE,
     architectures={
         "BertModel": (),
         "BertForPreTraining": ("mlm", "pair"),
@@ -141,9 +141,9 @@ BERT = Variant(
         "BertForTokenClassification": ("token",),
         "BertForQuestionAnswering": ("span",),
     },
-    keys={**KEYS, **UNTIED, "causal": "is_decoder"},
+    keys={**BERT_KEYS, **UNTIED, "causal": "is_decoder"},
     unpooled=frozenset({"causal"}),  # the public pooler reads [CLS], which sees nothing but itself there
-    fixed={key: value for key, value in FIXED.items() if key != "is_decoder"},
+    fixed={key: value for key, value in BERT_FIXED_KEYS.items() if key != "is_decoder"},
     recipe={  # paper, A.2: the first nine tenths of the steps at length 128, the rest at 512
         "objectives": {"mlm": {"rate": 0.15}, "nsp": {}},
         "max_length": 512,

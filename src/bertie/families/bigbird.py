@@ -2,15 +2,23 @@
 
 from dataclasses import replace
 
-from bertie.families.bert import BASE as BERT_BASE
-from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, UNTIED, encoder_rows, sized_bert
-from bertie.families.bert import TABLE as BERT_TABLE
+from bertie.families.bert import (
+    BERT_BASE,
+    BERT_FIXED_KEYS,
+    BERT_KEYS,
+    BUFFERS,
+    LABEL_ROWS,
+    UNTIED,
+    encoder_rows,
+    sized_bert,
+)
+from bertie.families.bert import BERT_WEIGHT_TABLE as BERT_TABLE
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig, SpanConfig
 from bertie.models.kinds import BlockSparse
 from bertie.models.names import WeightTable
 from bertie.models.variant import VALUES, Variant, same
 
-BASE = replace(
+_BASE = replace(
     BERT_BASE,
     vocab_size=50_358,
     hidden_act="gelu_tanh",
@@ -25,8 +33,8 @@ BASE = replace(
     ),
 )
 
-HEAD = "qa_classifier"
-TABLE = WeightTable(
+_QA_HEAD = "qa_classifier"
+_TABLE = WeightTable(
     base="bert.",
     rows=(
         *(row for row in encoder_rows("bert.") if row[0] != "encoder.pooler.*"),
@@ -35,10 +43,10 @@ TABLE = WeightTable(
         ("heads.sequence.dense.*", "classifier.dense.*"),
         ("heads.sequence.classifier.*", "classifier.out_proj.*"),
         *(row for row in LABEL_ROWS if not row[0].startswith("heads.span.")),
-        ("heads.span.layer.up.*", f"{HEAD}.intermediate.dense.*"),
-        ("heads.span.layer.down.*", f"{HEAD}.output.dense.*"),
-        ("heads.span.layer.norm.*", f"{HEAD}.output.LayerNorm.*"),
-        ("heads.span.classifier.*", f"{HEAD}.qa_outputs.*"),
+        ("heads.span.layer.up.*", f"{_QA_HEAD}.intermediate.dense.*"),
+        ("heads.span.layer.down.*", f"{_QA_HEAD}.output.dense.*"),
+        ("heads.span.layer.norm.*", f"{_QA_HEAD}.output.LayerNorm.*"),
+        ("heads.span.classifier.*", f"{_QA_HEAD}.qa_outputs.*"),
     ),
     old=BERT_TABLE.old,
     ignored=BUFFERS,
@@ -49,9 +57,9 @@ BIGBIRD = Variant(
     about="4,096 tokens with block-sparse attention: neighboring, first, last and random blocks; linear cost.",
     source="Zaheer et al. 2020, arXiv:2007.14062",
     tokenizer="unigram",
-    base=BASE,
-    presets={"bigbird-roberta-base": BASE, "bigbird-roberta-large": sized_bert(24, 1024, BASE)},
-    table=TABLE,
+    base=_BASE,
+    presets={"bigbird-roberta-base": _BASE, "bigbird-roberta-large": sized_bert(24, 1024, _BASE)},
+    table=_TABLE,
     architectures={
         "BigBirdModel": (),
         "BigBirdForPreTraining": ("mlm", "pair"),
@@ -62,14 +70,14 @@ BIGBIRD = Variant(
         "BigBirdForQuestionAnswering": ("span",),
     },
     keys={
-        **KEYS,
+        **BERT_KEYS,
         **UNTIED,
         **same("block_size", "num_random_blocks", "rescale_embeddings", "sep_token_id"),
         "attention": "attention_type",
         "attention_bias": "use_bias",
     },
     values={**VALUES, "attention": (("block_sparse", "block_sparse"), ("full", "original_full"))},
-    fixed=FIXED,
+    fixed=BERT_FIXED_KEYS,
     recipe={  # paper, appendix E.1, from RoBERTa's weights; the steps are not given
         "objectives": {"mlm": {"rate": 0.15}, "nsp": None},
         "max_length": 4_096,

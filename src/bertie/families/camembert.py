@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from bertie.families.bert import sized_bert
-from bertie.families.roberta import PUBLISHED, ROBERTA, architectures
+from bertie.families.roberta import ROBERTA, ROBERTA_PUBLISHED, architectures
 
-BASE = replace(PUBLISHED, vocab_size=32_005)
+_BASE = replace(ROBERTA_PUBLISHED, vocab_size=32_005)
 
 CAMEMBERT = replace(
     ROBERTA,
@@ -14,7 +14,7 @@ CAMEMBERT = replace(
     source="Martin et al. 2020, arXiv:1911.03894",
     tokenizer="unigram",
     base=replace(ROBERTA.base, vocab_size=30_522),  # transformers' default where config.json says nothing
-    presets={"camembert-base": BASE, "camembert-large": sized_bert(24, 1024, BASE)},
+    presets={"camembert-base": _BASE, "camembert-large": sized_bert(24, 1024, _BASE)},
     architectures=architectures("Camembert"),
     recipe={  # paper, section 4.2: 100,000 steps of 8,192 sequences, peak rate 0.0007
         **ROBERTA.recipe,

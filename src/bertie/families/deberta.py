@@ -7,15 +7,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from bertie.errors import DataError
-from bertie.families.bert import BASE as BERT_BASE
-from bertie.families.bert import BUFFERS, KEYS, LABEL_ROWS, UNTIED, encoder_rows, old_names, sized_bert
-from bertie.families.bert import TABLE as BERT_TABLE
+from bertie.families.bert import BERT_BASE, BERT_KEYS, BUFFERS, LABEL_ROWS, UNTIED, encoder_rows, old_names, sized_bert
+from bertie.families.bert import BERT_WEIGHT_TABLE as BERT_TABLE
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig
 from bertie.models.kinds import Disentangled
 from bertie.models.names import WeightTable
 from bertie.models.variant import ACTIVATIONS, Variant, same
 
-BASE = replace(
+_BASE = replace(
     BERT_BASE,
     vocab_size=128_100,
     type_vocab_size=0,
@@ -27,12 +26,12 @@ BASE = replace(
         choice=ChoiceConfig(choice_act="gelu"),
     ),
 )
-V3 = replace(BASE, positions=Disentangled())
-ATTENTION = "deberta.encoder.layer.{}.attention"
+V3 = replace(_BASE, positions=Disentangled())
+_ATTENTION = "deberta.encoder.layer.{}.attention"
 THEIRS: dict[str, str | tuple[str, ...]] = {
-    "encoder.layers.{}.attention.qkv.*": tuple(f"{ATTENTION}.self.{part}_proj.*" for part in ("query", "key", "value"))
+    "encoder.layers.{}.attention.qkv.*": tuple(f"{_ATTENTION}.self.{part}_proj.*" for part in ("query", "key", "value"))
 }
-TABLE = WeightTable(
+_TABLE = WeightTable(
     base="deberta.",
     rows=(
         ("encoder.relative.norm.*", "deberta.encoder.LayerNorm.*"),
@@ -53,7 +52,7 @@ TABLE = WeightTable(
 )
 
 
-LEFT_OUT = {  # what `transformers` reads where config.json lacks these keys
+_OMITTED_KEYS = {  # what `transformers` reads where config.json lacks these keys
     **{"relative_attention": False, "position_biased_input": True, "share_att_key": False, "pos_att_type": ()},
     **{"max_relative_positions": -1, "conv_act": "tanh"},
 }
@@ -61,7 +60,7 @@ LEFT_OUT = {  # what `transformers` reads where config.json lacks these keys
 
 def _flattened(public: Mapping[str, object]) -> Mapping[str, object]:
     """The two terms of attention to distance, which must both be present; -1 means the default."""
-    flat = {**LEFT_OUT, **{key: value for key, value in public.items() if value is not None}}
+    flat = {**_OMITTED_KEYS, **{key: value for key, value in public.items() if value is not None}}
     kinds = flat["pos_att_type"]
     named = kinds.lower().split("|") if isinstance(kinds, str) else kinds
     if not isinstance(named, Collection) or sorted(str(one).strip() for one in named) != ["c2p", "p2c"]:
@@ -79,7 +78,7 @@ DEBERTA = Variant(
     about="Disentangled attention to content and position. Version 3 is pre-trained with replaced-token detection.",
     source="He et al. 2020, arXiv:2006.03654; He et al. 2021, arXiv:2111.09543",
     tokenizer="unigram",
-    base=BASE,
+    base=_BASE,
     presets={
         "deberta-v3-xsmall": replace(sized_bert(12, 384, V3), num_attention_heads=6),
         "deberta-v3-small": sized_bert(6, 768, V3),
@@ -88,7 +87,7 @@ DEBERTA = Variant(
         "mdeberta-v3-base": replace(V3, vocab_size=251_000),
         "deberta-v2-xlarge": sized_bert(24, 1536, V3).replace(conv_kernel_size=3),
     },
-    table=TABLE,
+    table=_TABLE,
     architectures={
         "DebertaV2Model": (),
         "DebertaV2ForMaskedLM": ("mlm",),
@@ -98,7 +97,11 @@ DEBERTA = Variant(
         "DebertaV2ForQuestionAnswering": ("span",),
     },
     keys={
-        **{ours: key for ours, key in KEYS.items() if ours not in ("max_position_embeddings", "classifier_dropout")},
+        **{
+            ours: key
+            for ours, key in BERT_KEYS.items()
+            if ours not in ("max_position_embeddings", "classifier_dropout")
+        },
         **same("position_buckets", "max_relative_positions", "conv_kernel_size", "conv_act"),
         **UNTIED,
         "relative_norm": "norm_rel_ebd",

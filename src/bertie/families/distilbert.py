@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-from bertie.families.bert import BASE as BERT_BASE
-from bertie.families.bert import BUFFERS, LABEL_ROWS, UNTIED, old_names
+from bertie.families.bert import BERT_BASE, BUFFERS, LABEL_ROWS, UNTIED, old_names
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig, SpanConfig
 from bertie.models.kinds import Residual
 from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
 
-BASE = replace(
+_BASE = replace(
     BERT_BASE,
     num_hidden_layers=6,
     type_vocab_size=0,
@@ -22,8 +21,8 @@ BASE = replace(
     ),
 )
 
-LAYER = "distilbert.transformer.layer.{}"
-TABLE = WeightTable(
+_LAYER = "distilbert.transformer.layer.{}"
+_TABLE = WeightTable(
     base="distilbert.",
     rows=(
         ("encoder.embeddings.word.*", "distilbert.embeddings.word_embeddings.*"),
@@ -31,13 +30,13 @@ TABLE = WeightTable(
         ("encoder.embeddings.norm.*", "distilbert.embeddings.LayerNorm.*"),
         (
             "encoder.layers.{}.attention.qkv.*",
-            (f"{LAYER}.attention.q_lin.*", f"{LAYER}.attention.k_lin.*", f"{LAYER}.attention.v_lin.*"),
+            (f"{_LAYER}.attention.q_lin.*", f"{_LAYER}.attention.k_lin.*", f"{_LAYER}.attention.v_lin.*"),
         ),
-        ("encoder.layers.{}.attention.output.*", f"{LAYER}.attention.out_lin.*"),
-        ("encoder.layers.{}.attention_norm.*", f"{LAYER}.sa_layer_norm.*"),
-        ("encoder.layers.{}.up.*", f"{LAYER}.ffn.lin1.*"),
-        ("encoder.layers.{}.down.*", f"{LAYER}.ffn.lin2.*"),
-        ("encoder.layers.{}.output_norm.*", f"{LAYER}.output_layer_norm.*"),
+        ("encoder.layers.{}.attention.output.*", f"{_LAYER}.attention.out_lin.*"),
+        ("encoder.layers.{}.attention_norm.*", f"{_LAYER}.sa_layer_norm.*"),
+        ("encoder.layers.{}.up.*", f"{_LAYER}.ffn.lin1.*"),
+        ("encoder.layers.{}.down.*", f"{_LAYER}.ffn.lin2.*"),
+        ("encoder.layers.{}.output_norm.*", f"{_LAYER}.output_layer_norm.*"),
         ("heads.mlm.dense.*", "vocab_transform.*"),
         ("heads.mlm.norm.*", "vocab_layer_norm.*"),
         ("heads.mlm.bias", "vocab_projector.bias"),
@@ -59,13 +58,13 @@ DISTILBERT = Variant(
     about="Half of BERT's layers, distilled from it: no segments, no pooler.",
     source="Sanh et al. 2019, arXiv:1910.01108",
     tokenizer="wordpiece",
-    base=BASE,
+    base=_BASE,
     presets={
-        "distilbert-base-uncased": BASE,
-        "distilbert-base-cased": replace(BASE, vocab_size=28_996),
-        "distilbert-base-multilingual-cased": replace(BASE, vocab_size=119_547),
+        "distilbert-base-uncased": _BASE,
+        "distilbert-base-cased": replace(_BASE, vocab_size=28_996),
+        "distilbert-base-multilingual-cased": replace(_BASE, vocab_size=119_547),
     },
-    table=TABLE,
+    table=_TABLE,
     architectures={
         "DistilBertModel": (),
         "DistilBertForMaskedLM": ("mlm",),

@@ -7,13 +7,13 @@ The discriminator is the resulting model. Both are of this family, with differen
 
 from dataclasses import replace
 
-from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, UNTIED, encoder_rows, old_names
+from bertie.families.bert import BERT_FIXED_KEYS, BERT_KEYS, BUFFERS, LABEL_ROWS, UNTIED, encoder_rows, old_names
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, MaskedLMConfig, SequenceConfig
 from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
 
-BASE = EncoderConfig(  # the small discriminator, and transformers' defaults
+_BASE = EncoderConfig(  # the small discriminator, and transformers' defaults
     embedding_size=128,
     hidden_size=256,
     num_attention_heads=4,
@@ -29,7 +29,7 @@ BASE = EncoderConfig(  # the small discriminator, and transformers' defaults
 
 def _size(layers: int, hidden: int, embedding: int) -> EncoderConfig:
     return replace(
-        BASE,
+        _BASE,
         num_hidden_layers=layers,
         hidden_size=hidden,
         embedding_size=embedding,
@@ -38,7 +38,7 @@ def _size(layers: int, hidden: int, embedding: int) -> EncoderConfig:
     )
 
 
-TABLE = WeightTable(
+_TABLE = WeightTable(
     base="electra.",
     rows=(
         *(row for row in encoder_rows("electra.") if row[0] != "encoder.pooler.*"),
@@ -66,16 +66,16 @@ ELECTRA = Variant(
     about="Replaced-token detection: predicts which tokens a small generator has replaced.",
     source="Clark et al. 2020, arXiv:2003.10555",
     tokenizer="wordpiece",
-    base=BASE,
+    base=_BASE,
     presets={
-        "electra-small-discriminator": BASE,
-        "electra-small-generator": BASE,
+        "electra-small-discriminator": _BASE,
+        "electra-small-generator": _BASE,
         "electra-base-discriminator": _size(12, 768, 768),
         "electra-base-generator": _size(12, 256, 768),
         "electra-large-discriminator": _size(24, 1024, 1024),
         "electra-large-generator": _size(24, 256, 1024),
     },
-    table=TABLE,
+    table=_TABLE,
     architectures={
         "ElectraModel": (),
         "ElectraForPreTraining": ("rtd",),
@@ -85,8 +85,8 @@ ELECTRA = Variant(
         "ElectraForTokenClassification": ("token",),
         "ElectraForQuestionAnswering": ("span",),
     },
-    keys={**KEYS, **UNTIED, **same("embedding_size"), "choice_dropout": "summary_last_dropout"},
-    fixed={**FIXED, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
+    keys={**BERT_KEYS, **UNTIED, **same("embedding_size"), "choice_dropout": "summary_last_dropout"},
+    fixed={**BERT_FIXED_KEYS, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
     recipe={  # paper, table 6 (small)
         "objectives": {"mlm": None, "nsp": None, "rtd": {}},
         "max_length": 128,

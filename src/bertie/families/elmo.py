@@ -23,7 +23,7 @@ from bertie.models.model import TorchModel
 from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
 
-BASE = ElmoConfig()
+_BASE = ElmoConfig()
 Array = NDArray[np.float32]
 EMBEDDER, LSTM = "_elmo_lstm._token_embedder", "_elmo_lstm._elmo_lstm"
 
@@ -32,7 +32,7 @@ def _both_ways(part: str) -> tuple[str, str]:
     return f"{LSTM}.forward_layer_{{}}.{part}.*", f"{LSTM}.backward_layer_{{}}.{part}.*"
 
 
-TABLE = WeightTable(
+_TABLE = WeightTable(
     rows=(
         ("encoder.characters.embedding.weight", f"{EMBEDDER}._char_embedding_weights"),
         ("encoder.characters.convolutions.{}.*", f"{EMBEDDER}.char_conv_{{}}.*"),
@@ -57,13 +57,13 @@ ELMO = Variant(
     about="Bidirectional LSTM language models on characters, the model that BERT was compared with. Not a transformer.",
     source="Peters et al. 2018, arXiv:1802.05365",
     tokenizer="characters",
-    base=BASE,
+    base=_BASE,
     presets={
-        "elmo-small": replace(BASE, intermediate_size=1024, hidden_size=256, num_highway_layers=1),
-        "elmo-medium": replace(BASE, intermediate_size=2048, hidden_size=512, num_highway_layers=1),
-        "elmo-original": BASE,
+        "elmo-small": replace(_BASE, intermediate_size=1024, hidden_size=256, num_highway_layers=1),
+        "elmo-medium": replace(_BASE, intermediate_size=2048, hidden_size=512, num_highway_layers=1),
+        "elmo-original": _BASE,
     },
-    table=TABLE,
+    table=_TABLE,
     architectures={
         "Elmo": (),
         "ElmoForLanguageModeling": ("bilm",),

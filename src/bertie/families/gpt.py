@@ -12,7 +12,7 @@ from bertie.models.kinds import Residual
 from bertie.models.names import Row, WeightTable
 from bertie.models.variant import Stds, Variant, same
 
-BASE = EncoderConfig(
+_BASE = EncoderConfig(
     vocab_size=50_257,
     max_position_embeddings=1024,
     type_vocab_size=0,
@@ -32,7 +32,7 @@ BASE = EncoderConfig(
 def _size(layers: int, hidden: int) -> EncoderConfig:
     """Returns GPT-2's sizes; heads have the size 64 (release file model.py, and its checkpoints' hparams.json)."""
     return replace(
-        BASE,
+        _BASE,
         num_hidden_layers=layers,
         hidden_size=hidden,
         num_attention_heads=hidden // 64,
@@ -58,14 +58,14 @@ def _plain_normals(config: EncoderConfig) -> Stds:
     return {"": config.initializer_range}
 
 
-LAYER = "transformer.h.{}"
+_LAYER = "transformer.h.{}"
 LAYER_ROWS: tuple[Row, ...] = (
-    ("encoder.layers.{}.attention.qkv.*", f"{LAYER}.attn.c_attn.*"),
-    ("encoder.layers.{}.attention.output.*", f"{LAYER}.attn.c_proj.*"),
-    ("encoder.layers.{}.attention_norm.*", f"{LAYER}.ln_1.*"),
-    ("encoder.layers.{}.up.*", f"{LAYER}.mlp.c_fc.*"),
-    ("encoder.layers.{}.down.*", f"{LAYER}.mlp.c_proj.*"),
-    ("encoder.layers.{}.output_norm.*", f"{LAYER}.ln_2.*"),
+    ("encoder.layers.{}.attention.qkv.*", f"{_LAYER}.attn.c_attn.*"),
+    ("encoder.layers.{}.attention.output.*", f"{_LAYER}.attn.c_proj.*"),
+    ("encoder.layers.{}.attention_norm.*", f"{_LAYER}.ln_1.*"),
+    ("encoder.layers.{}.up.*", f"{_LAYER}.mlp.c_fc.*"),
+    ("encoder.layers.{}.down.*", f"{_LAYER}.mlp.c_proj.*"),
+    ("encoder.layers.{}.output_norm.*", f"{_LAYER}.ln_2.*"),
     ("heads.lm.weight", "lm_head.weight"),
     ("heads.sequence.classifier.*", "score.*"),
     ("heads.token.classifier.*", "classifier.*"),
@@ -73,7 +73,7 @@ LAYER_ROWS: tuple[Row, ...] = (
 )
 MASKS = (r"\.attn\.(bias|masked_bias)$",)  # the triangle of what may be seen, in older files
 CONV1D = r"\.c_(attn|proj|fc)\.weight$"  # the release multiplies x W, not x W^T
-TABLE = WeightTable(
+_TABLE = WeightTable(
     base="transformer.",
     rows=(
         ("encoder.embeddings.word.*", "transformer.wte.*"),
@@ -86,7 +86,7 @@ TABLE = WeightTable(
     transposed=CONV1D,
 )
 
-KEYS = {
+_KEYS = {
     **same("vocab_size", "initializer_range", "pad_token_id", "eos_token_id", "classifier_dropout"),
     "hidden_size": "n_embd",
     "num_hidden_layers": "n_layer",
@@ -104,15 +104,15 @@ GPT2 = Variant(
     about="Causal language model for text generation: BERT's layers with pre-layer normalization.",
     source="Radford et al. 2019, Language Models are Unsupervised Multitask Learners",
     tokenizer="byte-bpe",
-    base=BASE,
+    base=_BASE,
     presets={
-        "gpt2": BASE,
+        "gpt2": _BASE,
         "gpt2-medium": _size(24, 1024),
         "gpt2-large": _size(36, 1280),
         "gpt2-xl": _size(48, 1600),
         "distilgpt2": _size(6, 768),
     },
-    table=TABLE,
+    table=_TABLE,
     architectures={
         "GPT2Model": (),
         "GPT2LMHeadModel": ("lm",),
@@ -120,7 +120,7 @@ GPT2 = Variant(
         "GPT2ForTokenClassification": ("token",),
         "GPT2ForQuestionAnswering": ("span",),
     },
-    keys={**KEYS, "intermediate_size": "n_inner", "hidden_act": "activation_function"},
+    keys={**_KEYS, "intermediate_size": "n_inner", "hidden_act": "activation_function"},
     implied={"intermediate_size": (4, "hidden_size")},
     fixed={
         "scale_attn_weights": True,
@@ -136,7 +136,7 @@ GPT2 = Variant(
     stds=_stds,
 )
 
-GPT1 = replace(BASE, vocab_size=40_478, max_position_embeddings=512, layer=Residual(), eos_token_id=None)
+GPT1 = replace(_BASE, vocab_size=40_478, max_position_embeddings=512, layer=Residual(), eos_token_id=None)
 
 OPENAI_GPT = replace(
     GPT2,
@@ -162,7 +162,7 @@ OPENAI_GPT = replace(
         "OpenAIGPTLMHeadModel": ("lm",),
         "OpenAIGPTForSequenceClassification": ("sequence",),
     },
-    keys={**KEYS, "hidden_act": "afn"},
+    keys={**_KEYS, "hidden_act": "afn"},
     values={"hidden_act": (("gelu_tanh", "gelu"), ("relu", "relu"), ("silu", "swish"), ("silu", "silu"))},
     fixed={},
     recipe={  # paper, section 4.1

@@ -3,20 +3,19 @@
 from dataclasses import replace
 
 from bertie.families.bert import sized_bert
-from bertie.families.roberta import PUBLISHED as ROBERTA_PUBLISHED
-from bertie.families.roberta import ROBERTA, architectures
-from bertie.families.roberta import TABLE as ROBERTA_TABLE
+from bertie.families.roberta import ROBERTA, ROBERTA_PUBLISHED, architectures
+from bertie.families.roberta import ROBERTA_WEIGHT_TABLE as ROBERTA_TABLE
 from bertie.models.kinds import Window
 from bertie.models.variant import same
 
 # transformers' defaults where config.json says nothing
-BASE = replace(ROBERTA.base, vocab_size=30_522, sep_token_id=2, attention=Window(attention_window=512))
-PUBLISHED = replace(
+_BASE = replace(ROBERTA.base, vocab_size=30_522, sep_token_id=2, attention=Window(attention_window=512))
+_PUBLISHED = replace(
     ROBERTA_PUBLISHED, sep_token_id=2, attention=Window(attention_window=512), max_position_embeddings=4_098
 )
 
-ATTENTION = "longformer.encoder.layer.{}.attention.self"
-TABLE = replace(
+_ATTENTION = "longformer.encoder.layer.{}.attention.self"
+_TABLE = replace(
     ROBERTA_TABLE,
     base="longformer.",
     rows=(
@@ -31,7 +30,7 @@ TABLE = replace(
         ),
         (
             "encoder.layers.{}.attention.qkv_global.*",
-            (f"{ATTENTION}.query_global.*", f"{ATTENTION}.key_global.*", f"{ATTENTION}.value_global.*"),
+            (f"{_ATTENTION}.query_global.*", f"{_ATTENTION}.key_global.*", f"{_ATTENTION}.value_global.*"),
         ),
     ),
     old=tuple((pattern, name.replace("roberta.", "longformer.")) for pattern, name in ROBERTA_TABLE.old),
@@ -42,9 +41,9 @@ LONGFORMER = replace(
     model_type="longformer",
     about="RoBERTa for 4,096 tokens: windowed attention of 512 tokens, and global tokens; linear cost.",
     source="Beltagy et al. 2020, arXiv:2004.05150",
-    base=BASE,
-    presets={"longformer-base-4096": PUBLISHED, "longformer-large-4096": sized_bert(24, 1024, PUBLISHED)},
-    table=TABLE,
+    base=_BASE,
+    presets={"longformer-base-4096": _PUBLISHED, "longformer-large-4096": sized_bert(24, 1024, _PUBLISHED)},
+    table=_TABLE,
     architectures=architectures("Longformer"),
     keys={
         **{ours: key for ours, key in ROBERTA.keys.items() if ours != "classifier_dropout"},  # always that of hidden

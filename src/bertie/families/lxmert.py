@@ -6,16 +6,16 @@ Its heads that predict objects and attributes of regions are not implemented; th
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bertie.families.bert import BUFFERS, KEYS, old_names
-from bertie.families.bert import TABLE as BERT_TABLE
+from bertie.families.bert import BERT_KEYS, BUFFERS, old_names
+from bertie.families.bert import BERT_WEIGHT_TABLE as BERT_TABLE
 from bertie.models.codec import same
 from bertie.models.head_config import HeadConfigs, SequenceConfig
 from bertie.models.names import Row, WeightTable
 from bertie.models.streams import TwoStreamConfig, TwoStreamEncoder
 from bertie.models.variant import Variant
 
-MODEL = "lxmert."
-BASE = TwoStreamConfig(
+_MODEL = "lxmert."
+_BASE = TwoStreamConfig(
     num_hidden_layers=9,
     visual_pos_dim=4,
     norm_each=True,
@@ -48,16 +48,16 @@ def _plain(ours: str, theirs: str) -> tuple[Row, ...]:
     return _layer(ours, f"{theirs}.attention", f"{theirs}.intermediate", f"{theirs}.output")
 
 
-ENCODER = f"{MODEL}encoder"
+ENCODER = f"{_MODEL}encoder"
 BLOCK, CROSS = f"{ENCODER}.x_layers.{{}}", "encoder.co_layers.{}"
-TABLE = WeightTable(
-    base=MODEL,
+_TABLE = WeightTable(
+    base=_MODEL,
     rows=(
         *(row for row in BERT_TABLE.rows if row[0].startswith("heads.mlm.") or row[0].startswith("heads.pair.")),
-        ("encoder.embeddings.word.*", f"{MODEL}embeddings.word_embeddings.*"),
-        ("encoder.embeddings.position.*", f"{MODEL}embeddings.position_embeddings.*"),
-        ("encoder.embeddings.segment.*", f"{MODEL}embeddings.token_type_embeddings.*"),
-        ("encoder.embeddings.norm.*", f"{MODEL}embeddings.LayerNorm.*"),
+        ("encoder.embeddings.word.*", f"{_MODEL}embeddings.word_embeddings.*"),
+        ("encoder.embeddings.position.*", f"{_MODEL}embeddings.position_embeddings.*"),
+        ("encoder.embeddings.segment.*", f"{_MODEL}embeddings.token_type_embeddings.*"),
+        ("encoder.embeddings.norm.*", f"{_MODEL}embeddings.LayerNorm.*"),
         ("encoder.regions.projection.*", f"{ENCODER}.visn_fc.visn_fc.*"),
         ("encoder.regions.norm.*", f"{ENCODER}.visn_fc.visn_layer_norm.*"),
         ("encoder.regions.location.*", f"{ENCODER}.visn_fc.box_fc.*"),
@@ -67,12 +67,12 @@ TABLE = WeightTable(
         *_attention(f"{CROSS}.shared.attention", f"{BLOCK}.visual_attention", f"{CROSS}.shared.norm.*", "att"),
         *_layer(f"{CROSS}.text", f"{BLOCK}.lang_self_att", f"{BLOCK}.lang_inter", f"{BLOCK}.lang_output"),
         *_layer(f"{CROSS}.regions", f"{BLOCK}.visn_self_att", f"{BLOCK}.visn_inter", f"{BLOCK}.visn_output"),
-        ("encoder.pooler.*", f"{MODEL}pooler.dense.*"),
+        ("encoder.pooler.*", f"{_MODEL}pooler.dense.*"),
         ("heads.sequence.transform.dense.*", "answer_head.logit_fc.0.*"),
         ("heads.sequence.transform.norm.*", "answer_head.logit_fc.2.*"),
         ("heads.sequence.classifier.*", "answer_head.logit_fc.3.*"),
     ),
-    old=(*old_names(MODEL), *BERT_TABLE.old[-1:]),
+    old=(*old_names(_MODEL), *BERT_TABLE.old[-1:]),
     ignored=BUFFERS,
 )
 UNREAD = ("task_obj_predict", "task_qa")  # which heads a pre-training folder has besides ours
@@ -87,11 +87,11 @@ LXMERT = Variant(
     about="A text and the regions of a picture in two streams, with one co-attention for both directions.",
     source="Tan and Bansal 2019, arXiv:1908.07490",
     tokenizer="wordpiece",
-    base=BASE,
+    base=_BASE,
     presets={
-        "lxmert-base-uncased": BASE,
+        "lxmert-base-uncased": _BASE,
         "lxmert-tiny": replace(
-            BASE,
+            _BASE,
             hidden_size=128,
             num_hidden_layers=1,
             num_attention_heads=2,
@@ -101,7 +101,7 @@ LXMERT = Variant(
             co_layers=2,
         ),
     },
-    table=TABLE,
+    table=_TABLE,
     architectures={
         "LxmertModel": (),
         "LxmertForPreTraining": ("mlm", "pair"),
@@ -110,7 +110,7 @@ LXMERT = Variant(
     keys={
         **{
             ours: key
-            for ours, key in KEYS.items()
+            for ours, key in BERT_KEYS.items()
             if ours not in ("num_hidden_layers", "classifier_dropout", "layer_norm_eps", "pad_token_id")
         },
         "num_hidden_layers": "l_layers",

@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 
-from bertie.families.bert import BASE as BERT_BASE
-from bertie.families.bert import BUFFERS, KEYS, LABEL_ROWS, old_names
+from bertie.families.bert import BERT_BASE, BERT_KEYS, BUFFERS, LABEL_ROWS, old_names
 from bertie.models.head_config import HeadConfigs, MaskedLMConfig
 from bertie.models.kinds import Bottleneck
 from bertie.models.names import Row, WeightTable
 from bertie.models.variant import Variant, same
 
-BASE = replace(  # paper, table 1
+_BASE = replace(  # paper, table 1
     BERT_BASE,
     embedding_size=128,
     hidden_size=512,
@@ -24,14 +23,14 @@ BASE = replace(  # paper, table 1
     heads=HeadConfigs(mlm=MaskedLMConfig(mlm_widened=True)),
 )
 
-LAYER = "mobilebert.encoder.layer.{}"
+_LAYER = "mobilebert.encoder.layer.{}"
 
 
 def _normed(ours: str, our_norm: str, theirs: str) -> tuple[Row, Row]:
     return (f"{ours}.*", f"{theirs}.dense.*"), (f"{our_norm}.*", f"{theirs}.LayerNorm.*")
 
 
-TABLE = WeightTable(
+_TABLE = WeightTable(
     base="mobilebert.",
     rows=(
         ("encoder.embeddings.word.*", "mobilebert.embeddings.word_embeddings.*"),
@@ -39,16 +38,18 @@ TABLE = WeightTable(
         ("encoder.embeddings.segment.*", "mobilebert.embeddings.token_type_embeddings.*"),
         ("encoder.embeddings.projection.*", "mobilebert.embeddings.embedding_transformation.*"),
         ("encoder.embeddings.norm.*", "mobilebert.embeddings.LayerNorm.*"),
-        *_normed("encoder.layers.{}.input", "encoder.layers.{}.input_norm", f"{LAYER}.bottleneck.input"),
-        *_normed("encoder.layers.{}.shared", "encoder.layers.{}.shared_norm", f"{LAYER}.bottleneck.attention"),
-        ("encoder.layers.{}.attention.qk.*", (f"{LAYER}.attention.self.query.*", f"{LAYER}.attention.self.key.*")),
-        ("encoder.layers.{}.attention.value.*", f"{LAYER}.attention.self.value.*"),
-        *_normed("encoder.layers.{}.attention.output", "encoder.layers.{}.attention_norm", f"{LAYER}.attention.output"),
-        ("encoder.layers.{}.ffn.{}.up.*", f"{LAYER}.ffn.{{}}.intermediate.dense.*"),
-        *_normed("encoder.layers.{}.ffn.{}.down", "encoder.layers.{}.ffn.{}.norm", f"{LAYER}.ffn.{{}}.output"),
-        ("encoder.layers.{}.up.*", f"{LAYER}.intermediate.dense.*"),
-        *_normed("encoder.layers.{}.down", "encoder.layers.{}.output_norm", f"{LAYER}.output"),
-        *_normed("encoder.layers.{}.widen", "encoder.layers.{}.widen_norm", f"{LAYER}.output.bottleneck"),
+        *_normed("encoder.layers.{}.input", "encoder.layers.{}.input_norm", f"{_LAYER}.bottleneck.input"),
+        *_normed("encoder.layers.{}.shared", "encoder.layers.{}.shared_norm", f"{_LAYER}.bottleneck.attention"),
+        ("encoder.layers.{}.attention.qk.*", (f"{_LAYER}.attention.self.query.*", f"{_LAYER}.attention.self.key.*")),
+        ("encoder.layers.{}.attention.value.*", f"{_LAYER}.attention.self.value.*"),
+        *_normed(
+            "encoder.layers.{}.attention.output", "encoder.layers.{}.attention_norm", f"{_LAYER}.attention.output"
+        ),
+        ("encoder.layers.{}.ffn.{}.up.*", f"{_LAYER}.ffn.{{}}.intermediate.dense.*"),
+        *_normed("encoder.layers.{}.ffn.{}.down", "encoder.layers.{}.ffn.{}.norm", f"{_LAYER}.ffn.{{}}.output"),
+        ("encoder.layers.{}.up.*", f"{_LAYER}.intermediate.dense.*"),
+        *_normed("encoder.layers.{}.down", "encoder.layers.{}.output_norm", f"{_LAYER}.output"),
+        *_normed("encoder.layers.{}.widen", "encoder.layers.{}.widen_norm", f"{_LAYER}.output.bottleneck"),
         ("encoder.pooler.*", "mobilebert.pooler.dense.*"),
         ("heads.mlm.columns", "cls.predictions.dense.weight"),
         ("heads.mlm.dense.*", "cls.predictions.transform.dense.*"),
@@ -71,9 +72,9 @@ MOBILEBERT = Variant(
     about="24 narrow layers with bottlenecks, without layer normalization: 25 million parameters, for phones.",
     source="Sun et al. 2020, arXiv:2004.02984",
     tokenizer="wordpiece",
-    base=BASE,
-    presets={"mobilebert-uncased": replace(BASE, pooler_dense=False)},
-    table=TABLE,
+    base=_BASE,
+    presets={"mobilebert-uncased": replace(_BASE, pooler_dense=False)},
+    table=_TABLE,
     architectures={
         "MobileBertModel": (),
         "MobileBertForPreTraining": ("mlm", "pair"),
@@ -85,7 +86,7 @@ MOBILEBERT = Variant(
         "MobileBertForQuestionAnswering": ("span",),
     },
     keys={
-        **KEYS,
+        **BERT_KEYS,
         **same("embedding_size", "num_feedforward_networks"),
         "bottleneck_size": "intra_bottleneck_size",
         "bottleneck_attention": "use_bottleneck_attention",

@@ -15,7 +15,7 @@ from bertie.models.kinds import Alternating, Residual, Rotary
 from bertie.models.names import WeightTable
 from bertie.models.variant import Stds, Variant, same
 
-BASE = EncoderConfig(
+_BASE = EncoderConfig(
     vocab_size=50_368,
     num_hidden_layers=22,
     intermediate_size=1152,
@@ -45,19 +45,19 @@ BASE = EncoderConfig(
         span=SpanConfig(span_dropout=None),
     ),
 )
-PUBLISHED = BASE.replace(pad_token_id=50_283, sep_token_id=50_282)
-LAYER = "model.layers.{}"
-TABLE = WeightTable(
+_PUBLISHED = _BASE.replace(pad_token_id=50_283, sep_token_id=50_282)
+_LAYER = "model.layers.{}"
+_TABLE = WeightTable(
     base="model.",
     rows=(
         ("encoder.embeddings.word.*", "model.embeddings.tok_embeddings.*"),
         ("encoder.embeddings.norm.*", "model.embeddings.norm.*"),
-        ("encoder.layers.{}.attention_norm.*", f"{LAYER}.attn_norm.*"),
-        ("encoder.layers.{}.attention.qkv.*", f"{LAYER}.attn.Wqkv.*"),
-        ("encoder.layers.{}.attention.output.*", f"{LAYER}.attn.Wo.*"),
-        ("encoder.layers.{}.output_norm.*", f"{LAYER}.mlp_norm.*"),
-        ("encoder.layers.{}.gate_up.*", f"{LAYER}.mlp.Wi.*"),
-        ("encoder.layers.{}.down.*", f"{LAYER}.mlp.Wo.*"),
+        ("encoder.layers.{}.attention_norm.*", f"{_LAYER}.attn_norm.*"),
+        ("encoder.layers.{}.attention.qkv.*", f"{_LAYER}.attn.Wqkv.*"),
+        ("encoder.layers.{}.attention.output.*", f"{_LAYER}.attn.Wo.*"),
+        ("encoder.layers.{}.output_norm.*", f"{_LAYER}.mlp_norm.*"),
+        ("encoder.layers.{}.gate_up.*", f"{_LAYER}.mlp.Wi.*"),
+        ("encoder.layers.{}.down.*", f"{_LAYER}.mlp.Wo.*"),
         ("encoder.final_norm.*", "model.final_norm.*"),
         ("heads.mlm.dense.*", "head.dense.*"),
         ("heads.mlm.norm.*", "head.norm.*"),
@@ -69,24 +69,24 @@ TABLE = WeightTable(
     ),
     old=((r"^(embeddings|layers|final_norm)\.", r"model.\1."),),
 )
-KINDS = ("full_attention", "sliding_attention")
+_LAYER_KINDS = ("full_attention", "sliding_attention")
 
 
 def _flattened(public: Mapping[str, Any]) -> Mapping[str, object]:
     """The keys of `transformers` 5, layer_types and rope_parameters, as those of the release."""
     flat = {key: value for key, value in public.items() if key not in ("layer_types", "rope_parameters")}
     if layers := public.get("layer_types"):
-        every = next((i for i in range(1, len(layers)) if layers[i] == KINDS[0]), len(layers))
-        if list(layers) != [KINDS[bool(i % every)] for i in range(len(layers))]:
+        every = next((i for i in range(1, len(layers)) if layers[i] == _LAYER_KINDS[0]), len(layers))
+        if list(layers) != [_LAYER_KINDS[bool(i % every)] for i in range(len(layers))]:
             raise DataError(f"layer_types is {str(layers)[:80]!r}; the first layer and then every n-th must be global.")
         flat["global_attn_every_n_layers"] = every
     of_kinds = public.get("rope_parameters") or {}
-    for kind, key in zip(KINDS, ("global_rope_theta", "local_rope_theta"), strict=True):
+    for kind, key in zip(_LAYER_KINDS, ("global_rope_theta", "local_rope_theta"), strict=True):
         flat |= rope_base(of_kinds.get(kind), f"rope_parameters of {kind}", key)
     return flat | rope_base(public.get("rope_scaling"), "rope_scaling", "global_rope_theta")
 
 
-def rope_base(rope: Any, where: str, key: str) -> dict[str, object]:
+def rope_base(rope: object, where: str, key: str) -> dict[str, object]:
     """Returns the base of rotary positions under a key, if it is given. Raises DataError for scaled positions."""
     rope = rope or {}
     plain = {"rope_type": "default", "type": "default", "rope_theta": None}
@@ -106,14 +106,14 @@ MODERNBERT = Variant(
     about="BERT with current methods: 8,192 tokens, rotary positions, windows, gated layers, pre-norm, no biases.",
     source="Warner et al. 2024, arXiv:2412.13663",
     tokenizer="byte-bpe",
-    base=BASE,
+    base=_BASE,
     presets={
-        "ModernBERT-base": PUBLISHED,
-        "ModernBERT-large": PUBLISHED.replace(
+        "ModernBERT-base": _PUBLISHED,
+        "ModernBERT-large": _PUBLISHED.replace(
             num_hidden_layers=28, hidden_size=1024, num_attention_heads=16, intermediate_size=2624
         ),
     },
-    table=TABLE,
+    table=_TABLE,
     architectures={
         "ModernBertModel": (),
         "ModernBertForMaskedLM": ("mlm",),

@@ -3,21 +3,20 @@
 from dataclasses import replace
 
 from bertie.families.bert import UNTIED, encoder_rows, sized_bert
-from bertie.families.roberta import BASE as ROBERTA_BASE
-from bertie.families.roberta import ROBERTA, architectures
+from bertie.families.roberta import ROBERTA, ROBERTA_BASE, architectures
 from bertie.models.kinds import LearnedRelative
 from bertie.models.names import WeightTable
 
-BASE = replace(ROBERTA_BASE, vocab_size=30_527, type_vocab_size=0, positions=LearnedRelative(positions_after_pad=True))
-PUBLISHED = replace(BASE, max_position_embeddings=514, layer_norm_eps=1e-5)
+_BASE = replace(ROBERTA_BASE, vocab_size=30_527, type_vocab_size=0, positions=LearnedRelative(positions_after_pad=True))
+_PUBLISHED = replace(_BASE, max_position_embeddings=514, layer_norm_eps=1e-5)
 
-ATTENTION = "mpnet.encoder.layer.{}.attention"
+_ATTENTION = "mpnet.encoder.layer.{}.attention"
 THEIRS: dict[str, str | tuple[str, ...]] = {  # what is called otherwise than in BERT
-    "encoder.layers.{}.attention.qkv.*": tuple(f"{ATTENTION}.attn.{part}.*" for part in "qkv"),
-    "encoder.layers.{}.attention.output.*": f"{ATTENTION}.attn.o.*",
-    "encoder.layers.{}.attention_norm.*": f"{ATTENTION}.LayerNorm.*",
+    "encoder.layers.{}.attention.qkv.*": tuple(f"{_ATTENTION}.attn.{part}.*" for part in "qkv"),
+    "encoder.layers.{}.attention.output.*": f"{_ATTENTION}.attn.o.*",
+    "encoder.layers.{}.attention_norm.*": f"{_ATTENTION}.LayerNorm.*",
 }
-TABLE = WeightTable(
+_TABLE = WeightTable(
     base="mpnet.",
     rows=(
         ("encoder.relative.bias.*", "mpnet.encoder.relative_attention_bias.*"),
@@ -34,9 +33,9 @@ MPNET = replace(
     about="BERT with relative position biases: pre-trained on permuted text; the encoder of all-mpnet-base-v2.",
     source="Song et al. 2020, arXiv:2004.09297",
     tokenizer="wordpiece",
-    base=BASE,
-    presets={"mpnet-base": PUBLISHED, "mpnet-large": sized_bert(24, 1024, PUBLISHED)},
-    table=TABLE,
+    base=_BASE,
+    presets={"mpnet-base": _PUBLISHED, "mpnet-large": sized_bert(24, 1024, _PUBLISHED)},
+    table=_TABLE,
     architectures=architectures("MPNet"),
     keys={
         **{ours: key for ours, key in ROBERTA.keys.items() if ours not in ("classifier_dropout", "type_vocab_size")},

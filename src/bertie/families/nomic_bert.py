@@ -7,14 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bertie.families.bert import BASE as BERT_BASE
-from bertie.families.bert import BERT, KEYS, LABEL_ROWS, UNTIED
+from bertie.families.bert import BERT, BERT_BASE, BERT_KEYS, LABEL_ROWS, UNTIED
 from bertie.families.modernbert import rope_base
 from bertie.models.kinds import Residual, Rotary
 from bertie.models.names import WeightTable
 from bertie.models.variant import same
 
-BASE = replace(
+_BASE = replace(
     BERT_BASE,
     vocab_size=30_528,
     hidden_act="swiglu",
@@ -24,19 +23,19 @@ BASE = replace(
     positions=Rotary(rope_theta=1_000.0),
     layer=Residual(bias=False),
 )
-LAYER = "nomic_bert.encoder.layers.{}"
-TABLE = WeightTable(
+_LAYER = "nomic_bert.encoder.layers.{}"
+_TABLE = WeightTable(
     base="nomic_bert.",
     rows=(
         ("encoder.embeddings.word.*", "nomic_bert.embeddings.word_embeddings.*"),
         ("encoder.embeddings.segment.*", "nomic_bert.embeddings.token_type_embeddings.*"),
         ("encoder.embeddings.norm.*", "nomic_bert.emb_ln.*"),
-        ("encoder.layers.{}.attention.qkv.*", f"{LAYER}.attn.Wqkv.*"),
-        ("encoder.layers.{}.attention.output.*", f"{LAYER}.attn.out_proj.*"),
-        ("encoder.layers.{}.attention_norm.*", f"{LAYER}.norm1.*"),
-        ("encoder.layers.{}.gate_up.*", (f"{LAYER}.mlp.fc12.*", f"{LAYER}.mlp.fc11.*")),
-        ("encoder.layers.{}.down.*", f"{LAYER}.mlp.fc2.*"),
-        ("encoder.layers.{}.output_norm.*", f"{LAYER}.norm2.*"),
+        ("encoder.layers.{}.attention.qkv.*", f"{_LAYER}.attn.Wqkv.*"),
+        ("encoder.layers.{}.attention.output.*", f"{_LAYER}.attn.out_proj.*"),
+        ("encoder.layers.{}.attention_norm.*", f"{_LAYER}.norm1.*"),
+        ("encoder.layers.{}.gate_up.*", (f"{_LAYER}.mlp.fc12.*", f"{_LAYER}.mlp.fc11.*")),
+        ("encoder.layers.{}.down.*", f"{_LAYER}.mlp.fc2.*"),
+        ("encoder.layers.{}.output_norm.*", f"{_LAYER}.norm2.*"),
         ("encoder.pooler.*", "nomic_bert.pooler.dense.*"),
         ("heads.mlm.dense.*", "cls.predictions.transform.dense.*"),
         ("heads.mlm.norm.*", "cls.predictions.transform.layer_norm.*"),
@@ -68,16 +67,16 @@ NOMIC_BERT = replace(
     model_type="nomic_bert",
     about="BERT for 2,048 tokens by rotary positions, with gates and no biases: the encoder of nomic-embed-text.",
     source="Nussbaum et al. 2024, arXiv:2402.01613",
-    base=BASE,
-    presets={"nomic-bert-2048": BASE},
-    table=TABLE,
+    base=_BASE,
+    presets={"nomic-bert-2048": _BASE},
+    table=_TABLE,
     architectures={
         "NomicBertModel": (),
         "NomicBertForMaskedLM": ("mlm",),
         "NomicBertForSequenceClassification": ("sequence",),
         "NomicBertForTokenClassification": ("token",),
     },
-    keys={**KEYS, **UNTIED, **same("rope_theta"), "attention_head_size": "head_dim"},
+    keys={**BERT_KEYS, **UNTIED, **same("rope_theta"), "attention_head_size": "head_dim"},
     values={"hidden_act": (("swiglu", "silu"), ("geglu_erf", "gelu"), ("geglu", "gelu_pytorch_tanh"))},
     flattened=_flattened,
     unpooled=frozenset(),

@@ -5,14 +5,23 @@ XLM-R (xlmr.py) and CamemBERT (camembert.py) are this model in other languages.
 
 from dataclasses import replace
 
-from bertie.families.bert import BASE as BERT_BASE
-from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, UNTIED, encoder_rows, old_names, sized_bert
+from bertie.families.bert import (
+    BERT_BASE,
+    BERT_FIXED_KEYS,
+    BERT_KEYS,
+    BUFFERS,
+    LABEL_ROWS,
+    UNTIED,
+    encoder_rows,
+    old_names,
+    sized_bert,
+)
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, MaskedLMConfig, SequenceConfig
 from bertie.models.kinds import Learned
 from bertie.models.names import WeightTable
 from bertie.models.variant import Variant
 
-BASE = replace(
+ROBERTA_BASE = replace(
     BERT_BASE,
     vocab_size=50_265,
     pad_token_id=1,
@@ -26,9 +35,11 @@ BASE = replace(
         choice=ChoiceConfig(choice_drops_hidden=True),
     ),
 )
-PUBLISHED = replace(BASE, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5)  # fairseq's eps
+ROBERTA_PUBLISHED = replace(
+    ROBERTA_BASE, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5
+)  # fairseq's eps
 
-TABLE = WeightTable(
+ROBERTA_WEIGHT_TABLE = WeightTable(
     base="roberta.",
     rows=(
         *encoder_rows("roberta."),
@@ -65,16 +76,16 @@ ROBERTA = Variant(
     about="BERT trained longer on more text: no NSP, dynamic masking, byte-level BPE.",
     source="Liu et al. 2019, arXiv:1907.11692",
     tokenizer="byte-bpe",
-    base=BASE,
+    base=ROBERTA_BASE,
     presets={
-        "roberta-base": PUBLISHED,
-        "roberta-large": sized_bert(24, 1024, PUBLISHED),
-        "distilroberta-base": replace(PUBLISHED, num_hidden_layers=6),
+        "roberta-base": ROBERTA_PUBLISHED,
+        "roberta-large": sized_bert(24, 1024, ROBERTA_PUBLISHED),
+        "distilroberta-base": replace(ROBERTA_PUBLISHED, num_hidden_layers=6),
     },
-    table=TABLE,
+    table=ROBERTA_WEIGHT_TABLE,
     architectures=architectures("Roberta"),
-    keys={**KEYS, **UNTIED},
-    fixed=FIXED,
+    keys={**BERT_KEYS, **UNTIED},
+    fixed=BERT_FIXED_KEYS,
     recipe={  # paper, table 9 (base); 512 tokens of running text
         "objectives": {"mlm": {"rate": 0.15}, "nsp": None},
         "max_length": 512,

@@ -10,7 +10,7 @@ from bertie.models.kinds import Relative, Residual
 from bertie.models.names import WeightTable
 from bertie.models.variant import Stds, Variant, same
 
-BASE = EncoderConfig(  # t5-small, and transformers' defaults
+_BASE = EncoderConfig(  # t5-small, and transformers' defaults
     vocab_size=32_128,
     hidden_size=512,
     num_hidden_layers=6,
@@ -33,7 +33,7 @@ BASE = EncoderConfig(  # t5-small, and transformers' defaults
     eos_token_id=1,
     initializer_range=1.0,  # a factor of all first values (_stds)
 )
-GATED = BASE.replace(hidden_act="geglu", lm_tied=False, lm_scale=False)
+_GATED = _BASE.replace(hidden_act="geglu", lm_tied=False, lm_scale=False)
 
 
 def _size(layers: int, hidden: int, heads: int, inner: int, base: EncoderConfig, head_size: int = 64) -> EncoderConfig:
@@ -48,11 +48,11 @@ def _size(layers: int, hidden: int, heads: int, inner: int, base: EncoderConfig,
 
 
 GATED_SIZES = {
-    "small": _size(8, 512, 6, 1024, GATED),
-    "base": _size(12, 768, 12, 2048, GATED),
-    "large": _size(24, 1024, 16, 2816, GATED),
-    "xl": _size(24, 2048, 32, 5120, GATED),
-    "xxl": _size(24, 4096, 64, 10_240, GATED),
+    "small": _size(8, 512, 6, 1024, _GATED),
+    "base": _size(12, 768, 12, 2048, _GATED),
+    "large": _size(24, 1024, 16, 2816, _GATED),
+    "xl": _size(24, 2048, 32, 5120, _GATED),
+    "xxl": _size(24, 4096, 64, 10_240, _GATED),
 }
 
 
@@ -99,7 +99,7 @@ def _stds(config: EncoderConfig) -> Stds:
 
 
 CROSS = "transformer.decoder.block.{}.layer.1"
-TABLE = WeightTable(
+_TABLE = WeightTable(
     base="transformer.",
     rows=(
         ("encoder.embeddings.word.*", "transformer.shared.*"),
@@ -130,17 +130,17 @@ T5 = Variant(
     about="Every task as text to text: an encoder and a decoder that generates the answer.",
     source="Raffel et al. 2020, arXiv:1910.10683",
     tokenizer="unigram",
-    base=BASE,
+    base=_BASE,
     presets={
-        "t5-small": BASE,
-        "t5-base": _size(12, 768, 12, 3072, BASE),
-        "t5-large": _size(24, 1024, 16, 4096, BASE),
-        "t5-3b": _size(24, 1024, 32, 16_384, BASE, 128),
-        "t5-11b": _size(24, 1024, 128, 65_536, BASE, 128),
+        "t5-small": _BASE,
+        "t5-base": _size(12, 768, 12, 3072, _BASE),
+        "t5-large": _size(24, 1024, 16, 4096, _BASE),
+        "t5-3b": _size(24, 1024, 32, 16_384, _BASE, 128),
+        "t5-11b": _size(24, 1024, 128, 65_536, _BASE, 128),
         **{f"t5-v1_1-{name}": config for name, config in GATED_SIZES.items()},
         **{f"flan-t5-{name}": config for name, config in GATED_SIZES.items()},
     },
-    table=TABLE,
+    table=_TABLE,
     architectures={
         "T5EncoderModel": (),
         "T5Model": ("decoder",),

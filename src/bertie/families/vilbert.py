@@ -5,12 +5,12 @@ No other library opens its folders. The text's weights have BERT's names, and th
 
 from dataclasses import replace
 
-from bertie.families.bert import BERT, KEYS, UNTIED
+from bertie.families.bert import BERT, BERT_KEYS, UNTIED
 from bertie.models.codec import same
 from bertie.models.head_config import HeadConfigs, SequenceConfig
 from bertie.models.streams import TwoStreamConfig, TwoStreamEncoder
 
-BASE = TwoStreamConfig(  # paper, 3.1, and bert_base_6layer_6conect.json of its code
+_BASE = TwoStreamConfig(  # paper, 3.1, and bert_base_6layer_6conect.json of its code
     num_hidden_layers=6,
     image_location=(0.0, 0.0, 1.0, 1.0, 1.0),  # left, top, right, bottom, and the share of the picture's area
     v_hidden_size=1024,
@@ -29,7 +29,7 @@ TINY = TwoStreamConfig(  # for the patches of `features.patch_size=8`, whose box
     visual_pos_dim=4,
     image_location=(-8.0, -8.0, 8.0, 8.0),
     co_layers=2,
-    heads=BASE.heads,
+    heads=_BASE.heads,
 )
 STREAMS = same(
     *("visual_feat_dim", "visual_pos_dim", "image_location", "norm_each", "v_num_hidden_layers", "v_hidden_size"),
@@ -42,8 +42,8 @@ VILBERT = replace(
     model_type="vilbert",
     about="Two streams, a text and the regions of a picture, whose layers attend to each other.",
     source="Lu et al. 2019, arXiv:1908.02265",
-    base=TwoStreamConfig(num_hidden_layers=6, heads=BASE.heads),
-    presets={"vilbert-tiny": TINY, "vilbert-base": BASE},
+    base=TwoStreamConfig(num_hidden_layers=6, heads=_BASE.heads),
+    presets={"vilbert-tiny": TINY, "vilbert-base": _BASE},
     table=replace(
         BERT.table,
         rows=(
@@ -60,7 +60,7 @@ VILBERT = replace(
         "ViLBertForMultipleChoice": ("choice",),
         "ViLBertForTokenClassification": ("token",),
     },
-    keys={**KEYS, **UNTIED, **STREAMS},
+    keys={**BERT_KEYS, **UNTIED, **STREAMS},
     fixed={},
     unpooled=frozenset(),
     recipe={  # paper, 3.1: ten epochs of Conceptual Captions; masked regions are left out

@@ -2,32 +2,31 @@
 
 from dataclasses import replace
 
-from bertie.families.bert import BASE as BERT_BASE
-from bertie.families.bert import BUFFERS, KEYS, UNTIED, encoder_rows, old_names, sized_bert
-from bertie.families.bert import TABLE as BERT_TABLE
+from bertie.families.bert import BERT_BASE, BERT_KEYS, BUFFERS, UNTIED, encoder_rows, old_names, sized_bert
+from bertie.families.bert import BERT_WEIGHT_TABLE as BERT_TABLE
 from bertie.models.kinds import Regions
 from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
 
-MODEL = "visual_bert."
-BASE = replace(
+_MODEL = "visual_bert."
+_BASE = replace(
     BERT_BASE,
     inputs=Regions(visual_embedding_dim=512),
     pad_token_id=1,  # what a config.json without the key means there, although BERT's vocabulary pads with 0
 )
-VQA = replace(BASE, inputs=Regions(visual_embedding_dim=2048), pad_token_id=0)  # of a detector's regions
-TABLE = WeightTable(
-    base=MODEL,
+VQA = replace(_BASE, inputs=Regions(visual_embedding_dim=2048), pad_token_id=0)  # of a detector's regions
+_TABLE = WeightTable(
+    base=_MODEL,
     rows=(
-        *encoder_rows(MODEL),
-        ("encoder.embeddings.features.projection.*", f"{MODEL}embeddings.visual_projection.*"),
-        ("encoder.embeddings.features.segment.*", f"{MODEL}embeddings.visual_token_type_embeddings.*"),
-        ("encoder.embeddings.features.position.*", f"{MODEL}embeddings.visual_position_embeddings.*"),
+        *encoder_rows(_MODEL),
+        ("encoder.embeddings.features.projection.*", f"{_MODEL}embeddings.visual_projection.*"),
+        ("encoder.embeddings.features.segment.*", f"{_MODEL}embeddings.visual_token_type_embeddings.*"),
+        ("encoder.embeddings.features.position.*", f"{_MODEL}embeddings.visual_position_embeddings.*"),
         *(row for row in BERT_TABLE.rows if row[0].startswith(("heads.mlm.", "heads.pair."))),
         ("heads.sequence.classifier.*", "cls.*"),
         ("heads.choice.classifier.*", "cls.*"),
     ),
-    old=(*old_names(MODEL), *BERT_TABLE.old[-1:]),
+    old=(*old_names(_MODEL), *BERT_TABLE.old[-1:]),
     ignored=BUFFERS,
 )
 
@@ -36,13 +35,13 @@ VISUAL_BERT = Variant(
     about="BERT that reads regions of a picture after the text, in one sequence.",
     source="Li et al. 2019, arXiv:1908.03557",
     tokenizer="wordpiece",
-    base=BASE,
+    base=_BASE,
     presets={
         "visualbert-tiny": replace(sized_bert(2, 128, VQA), inputs=Regions(visual_embedding_dim=64)),
         "visualbert-vqa": VQA,
         "visualbert-nlvr2": replace(VQA, inputs=Regions(visual_embedding_dim=1024)),
     },
-    table=TABLE,
+    table=_TABLE,
     architectures={
         "VisualBertModel": (),
         "VisualBertForPreTraining": ("mlm", "pair"),
@@ -50,7 +49,7 @@ VISUAL_BERT = Variant(
         "VisualBertForMultipleChoice": ("choice",),
     },
     keys={
-        **{ours: key for ours, key in KEYS.items() if ours != "classifier_dropout"},
+        **{ours: key for ours, key in BERT_KEYS.items() if ours != "classifier_dropout"},
         **UNTIED,
         **same("visual_embedding_dim"),
     },

@@ -11,7 +11,7 @@ from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
 from bertie.models.xlnet import XLNetConfig, XLNetEncoder
 
-BASE = XLNetConfig(  # xlnet-large-cased, and transformers' defaults
+_BASE = XLNetConfig(  # xlnet-large-cased, and transformers' defaults
     vocab_size=32_000,
     hidden_size=1024,
     num_hidden_layers=24,
@@ -24,22 +24,22 @@ BASE = XLNetConfig(  # xlnet-large-cased, and transformers' defaults
     heads=HeadConfigs(sequence=SequenceConfig(sequence_dropout=0.1)),
 )
 
-ATTENTION = "transformer.layer.{}.rel_attn"
-TABLE = WeightTable(
+_ATTENTION = "transformer.layer.{}.rel_attn"
+_TABLE = WeightTable(
     base="transformer.",
     rows=(
         ("encoder.embeddings.word.*", "transformer.word_embedding.*"),
         ("encoder.mask_embedding", "transformer.mask_emb"),
-        ("encoder.layers.{}.attention.query", f"{ATTENTION}.q"),
-        ("encoder.layers.{}.attention.key", f"{ATTENTION}.k"),
-        ("encoder.layers.{}.attention.value", f"{ATTENTION}.v"),
-        ("encoder.layers.{}.attention.output", f"{ATTENTION}.o"),
-        ("encoder.layers.{}.attention.distance", f"{ATTENTION}.r"),
-        ("encoder.layers.{}.attention.ask_content", f"{ATTENTION}.r_w_bias"),
-        ("encoder.layers.{}.attention.ask_distance", f"{ATTENTION}.r_r_bias"),
-        ("encoder.layers.{}.attention.ask_segment", f"{ATTENTION}.r_s_bias"),
-        ("encoder.layers.{}.attention.segment", f"{ATTENTION}.seg_embed"),
-        ("encoder.layers.{}.attention_norm.*", f"{ATTENTION}.layer_norm.*"),
+        ("encoder.layers.{}.attention.query", f"{_ATTENTION}.q"),
+        ("encoder.layers.{}.attention.key", f"{_ATTENTION}.k"),
+        ("encoder.layers.{}.attention.value", f"{_ATTENTION}.v"),
+        ("encoder.layers.{}.attention.output", f"{_ATTENTION}.o"),
+        ("encoder.layers.{}.attention.distance", f"{_ATTENTION}.r"),
+        ("encoder.layers.{}.attention.ask_content", f"{_ATTENTION}.r_w_bias"),
+        ("encoder.layers.{}.attention.ask_distance", f"{_ATTENTION}.r_r_bias"),
+        ("encoder.layers.{}.attention.ask_segment", f"{_ATTENTION}.r_s_bias"),
+        ("encoder.layers.{}.attention.segment", f"{_ATTENTION}.seg_embed"),
+        ("encoder.layers.{}.attention_norm.*", f"{_ATTENTION}.layer_norm.*"),
         ("encoder.layers.{}.up.*", "transformer.layer.{}.ff.layer_1.*"),
         ("encoder.layers.{}.down.*", "transformer.layer.{}.ff.layer_2.*"),
         ("encoder.layers.{}.output_norm.*", "transformer.layer.{}.ff.layer_norm.*"),
@@ -61,14 +61,14 @@ XLNET = Variant(
     about="Permutation language model: predicts tokens in random order; relative positions, so no maximum length.",
     source="Yang et al. 2019, arXiv:1906.08237",
     tokenizer="unigram",
-    base=BASE,
+    base=_BASE,
     presets={
         "xlnet-base-cased": replace(
-            BASE, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072
+            _BASE, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072
         ),
-        "xlnet-large-cased": BASE,
+        "xlnet-large-cased": _BASE,
     },
-    table=TABLE,
+    table=_TABLE,
     architectures={
         "XLNetModel": (),
         "XLNetLMHeadModel": ("plm",),

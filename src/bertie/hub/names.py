@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertie.errors import NoPackage, UsageError, speech
-from bertie.files import LONGEST, exists
+from bertie.files import MAX_PATH_CHARACTERS, exists
 from bertie.registry import Registry
 
 REPOSITORY = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
-CONFIG = "config.json"
+_CONFIG = "config.json"
 BUNDLED = (Path(__file__).parents[1] / "bundled", Path(__file__).parents[3] / "models")
 """The models that come with Bertie: in the wheel, and in a clone."""
 
@@ -86,14 +86,14 @@ def place(path: str | Path) -> Path:
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise UsageError(f"{path!r:.60} is no name or path of a folder.")
     folder = Path(path)
-    if len(str(path)) > LONGEST and not exists(folder):
+    if len(str(path)) > MAX_PATH_CHARACTERS and not exists(folder):
         raise UsageError(f"{str(path)!r:.60}... is too long for the name or the path of a folder.")
     return folder if exists(folder) else find(str(path)) or folder
 
 
 def bundled() -> dict[str, Path]:
     """Returns the folders of the models that come with Bertie, by name."""
-    return {path.parent.name: path.parent for place in BUNDLED for path in sorted(place.glob(f"*/{CONFIG}"))}
+    return {path.parent.name: path.parent for place in BUNDLED for path in sorted(place.glob(f"*/{_CONFIG}"))}
 
 
 speech.model_names = lambda: [*bundled(), *dict(PACKAGED.items())]
@@ -112,7 +112,7 @@ def cached_folder(name: str, revision: str = "main") -> Path | None:
     reference = repository / "refs" / revision
     commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else revision
     folder = repository / "snapshots" / commit
-    return folder if (folder / CONFIG).is_file() or (folder / "modules.json").is_file() else None
+    return folder if (folder / _CONFIG).is_file() or (folder / "modules.json").is_file() else None
 
 
 def listed() -> Iterator[tuple[str, str, bool]]:

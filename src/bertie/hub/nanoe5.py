@@ -19,21 +19,21 @@ from bertie.console import console
 from bertie.errors import BadFile, DataError
 from bertie.files import atomic_write, file_hash, read_json, user_cache, write_json
 from bertie.folders import new_folder
-from bertie.models.folder import MODEL_FOLDER
+from bertie.models.files import MODEL_FOLDER
 from bertie.text.engine import FILE_CLASS
 
 FILE, MAGIC = "e5-small-q4.bin", b"E5S1"
 LAYOUT = 2  # of the folder: another one is another folder in the cache
-BLOCK = 32  # weights that share a scale
-SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-EMBEDDINGS = {
+_SCALE_BLOCK = 32  # weights that share a scale
+SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+_EMBEDDINGS = {
     "emb.word": "embeddings.word_embeddings.weight",
     "emb.pos": "embeddings.position_embeddings.weight",
     "emb.type": "embeddings.token_type_embeddings.weight",
     "emb.ln.w": "embeddings.LayerNorm.weight",
     "emb.ln.b": "embeddings.LayerNorm.bias",
 }
-LAYER = {
+_LAYER = {
     "q": "attention.self.query",
     "k": "attention.self.key",
     "v": "attention.self.value",
@@ -43,7 +43,7 @@ LAYER = {
     "fo": "output.dense",
     "oln": "output.LayerNorm",
 }
-CARD = """---
+_CARD = """---
 license: mit
 base_model: intfloat/multilingual-e5-small
 ---
@@ -102,8 +102,8 @@ def read(path: Path) -> Packed:
     try:
         reader = _Reader(data, 8)
         *sizes, eps, block = reader.next("<7ifi")
-        if block != BLOCK:
-            raise DataError(f"{path} has blocks of {block} weights; only blocks of {BLOCK} are supported.")
+        if block != _SCALE_BLOCK:
+            raise DataError(f"{path} has blocks of {block} weights; only blocks of {_SCALE_BLOCK} are supported.")
         pieces = list(_pieces(reader))
         _normalization, length = reader.next("<iI")
         reader.at += length
@@ -178,17 +178,17 @@ def _weights(reader: _Reader) -> Iterator[tuple[str, NDArray[Any]]]:
 
 def _dequantized(reader: _Reader, size: int) -> NDArray[np.float32]:
     """-> (size,). A block: scale d, 16 bytes; the low four bits of byte j are weight j, the high ones weight j + 16."""
-    block = np.dtype([("scale", "<f2"), ("bytes", "u1", BLOCK // 2)])
-    blocks = reader.array(block, size // BLOCK)  # type: ignore[arg-type]
+    block = np.dtype([("scale", "<f2"), ("bytes", "u1", _SCALE_BLOCK // 2)])
+    blocks = reader.array(block, size // _SCALE_BLOCK)  # type: ignore[arg-type]
     integers = np.concatenate([blocks["bytes"] & 15, blocks["bytes"] >> 4], axis=1).astype(np.int8) - np.int8(8)
     return (integers * blocks["scale"].astype(np.float32)[:, None]).reshape(-1)
 
 
 def _public(name: str) -> str:
-    if name in EMBEDDINGS:
-        return EMBEDDINGS[name]
+    if name in _EMBEDDINGS:
+        return _EMBEDDINGS[name]
     layer, part, kind = name.split(".")
-    return f"encoder.layer.{layer[1:]}.{LAYER[part]}.{'weight' if kind == 'w' else 'bias'}"
+    return f"encoder.layer.{layer[1:]}.{_LAYER[part]}.{'weight' if kind == 'w' else 'bias'}"
 
 
 def _write_tokenizer(packed: Packed, out: Path, positions: int) -> None:
@@ -206,7 +206,9 @@ def _write_tokenizer(packed: Packed, out: Path, positions: int) -> None:
         pair="<s> $A </s> </s> $B </s>",
         special_tokens=[(token, ids[token]) for token in ("<s>", "</s>")],
     )
-    engine.add_special_tokens([AddedToken(token, lstrip=token == "<mask>", normalized=False) for token in SPECIAL])
+    engine.add_special_tokens(
+        [AddedToken(token, lstrip=token == "<mask>", normalized=False) for token in SPECIAL_TOKENS]
+    )
     engine.save(str(out / "tokenizer.json"))
     named = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
     write_json(
@@ -236,4 +238,4 @@ def _write_modules(out: Path, width: int, positions: int) -> None:
         out / "config_sentence_transformers.json",
         {"prompts": {"query": "query: ", "passage": "passage: "}, "similarity_fn_name": "cosine"},
     )
-    (out / "README.md").write_text(CARD, encoding="utf-8")
+    (out / "README.md").write_text(_CARD, encoding="utf-8")

@@ -29,7 +29,7 @@ WANTED = (
 )
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 """Extensions of files that can run code when they are opened."""
-Advance = Callable[[int], None]
+_Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def look_up(name: str) -> Remote:
     return Remote(repository, revision, info.sha, sizes)
 
 
-def download(name: str | Remote, *, advance: Advance = lambda arrived: None) -> Downloaded:
+def download(name: str | Remote, *, advance: _Advance = lambda arrived: None) -> Downloaded:
     """Downloads the weights, the tokenizer and the config of a model to the cache. Code and pickles stay away.
 
     What an interrupted download left is used. Damaged files in the cache are replaced. advance: called with the number
@@ -151,7 +151,7 @@ def _discard_damaged(remote: Remote, folder: Path, blobs: Path) -> None:
             blob.unlink(missing_ok=True)
 
 
-def _fetch(remote: Remote, file: str, blobs: Path, advance: Advance) -> None:
+def _fetch(remote: Remote, file: str, blobs: Path, advance: _Advance) -> None:
     """Downloads a large file as a blob of the cache, from the byte where an earlier download ended.
 
     huggingface_hub itself starts a file again since version 2.
@@ -167,7 +167,7 @@ def _fetch(remote: Remote, file: str, blobs: Path, advance: Advance) -> None:
             partial.rename(blobs / digest)
 
 
-def _resume(remote: Remote, file: str, partial: Path, advance: Advance) -> None:
+def _resume(remote: Remote, file: str, partial: Path, advance: _Advance) -> None:
     """Downloads the rest of a file, and checks it whole. Raises DataError for a damaged one, which is deleted."""
     from huggingface_hub.file_download import http_get
 
@@ -264,11 +264,11 @@ def _errors(name: str) -> Iterator[None]:
         raise DataError(f"{name}: the Hub could not be reached ({reason[0]}). Run the same command again.") from None
 
 
-def _bar(advance: Advance) -> Any:
+def _bar(advance: _Advance) -> Any:
     """Returns a class in the place of tqdm's, which reports what arrives."""
 
     class Bar:
-        def __init__(self, *_: Any, initial: int = 0, **__: object) -> None:
+        def __init__(self, *_: object, initial: int = 0, **__: object) -> None:
             self.n = initial
             advance(initial)
 

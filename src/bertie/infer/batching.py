@@ -19,10 +19,10 @@ from bertie.data.sequences import Int, Sequences, token_budget
 from bertie.infer.engine import Array, Engine
 from bertie.models.facts import BATCH_TOKENS
 
-CHUNK = 1024  # rows encoded and sorted by length together: enough to find neighbors of similar length
-TOKENS = BATCH_TOKENS
+CHUNK_ROWS = 1024  # rows encoded and sorted by length together: enough to find neighbors of similar length
+_TOKENS = BATCH_TOKENS
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 def cost(lengths: ArrayLike) -> int:
@@ -31,7 +31,7 @@ def cost(lengths: ArrayLike) -> int:
     return int(lengths.size * lengths.max(initial=0))
 
 
-def batches(lengths: ArrayLike, *, max_tokens: int = TOKENS, max_sequences: int | None = None) -> list[Int]:
+def batches(lengths: ArrayLike, *, max_tokens: int = _TOKENS, max_sequences: int | None = None) -> list[Int]:
     """Groups sequences of similar length, with at most `max_tokens` per group unless a single sequence is longer."""
     return token_budget(lengths, max_tokens=max_tokens, max_sequences=max_sequences)
 
@@ -56,9 +56,9 @@ def run_batches(
     return found
 
 
-def chunks_of_tokens(items: Iterable[T], most: int, size: Callable[[T], int]) -> Iterator[list[T]]:
+def chunks_of_tokens(items: Iterable[_T], most: int, size: Callable[[_T], int]) -> Iterator[list[_T]]:
     """Yields lists of consecutive items of at most `most` tokens together, or one item that is longer."""
-    chunk: list[T] = []
+    chunk: list[_T] = []
     tokens = 0
     for item in items:
         if chunk and tokens + size(item) > most:
@@ -70,9 +70,9 @@ def chunks_of_tokens(items: Iterable[T], most: int, size: Callable[[T], int]) ->
         yield chunk
 
 
-def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def chunks(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
     """Yields lists of `size` items; the last one may be shorter."""
-    chunk: list[T] = []
+    chunk: list[_T] = []
     for item in items:
         chunk.append(item)
         if len(chunk) == size:
@@ -82,9 +82,9 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield chunk
 
 
-def as_they_come(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def as_they_come(items: Iterable[_T], size: int) -> Iterator[list[_T]]:
     """Yields lists of the items that have arrived since the last one: 1 to `size` items. A thread waits for items."""
-    arrived: queue.Queue[T | _End] = queue.Queue(maxsize=size)
+    arrived: queue.Queue[_T | _End] = queue.Queue(maxsize=size)
 
     def read() -> None:
         error = None
@@ -97,7 +97,7 @@ def as_they_come(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
     threading.Thread(target=read, daemon=True).start()
     while True:
-        chunk: list[T] = []
+        chunk: list[_T] = []
         item = arrived.get()
         while not isinstance(item, _End):
             chunk.append(item)

@@ -18,7 +18,7 @@ from bertie.tasks.arrays import softmax
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 
-GROUP = 512  # tokens read at once: bounds the memory of the logits, which have V numbers per mask
+GROUP_TOKENS = 512  # tokens read at once: bounds the memory of the logits, which have V numbers per mask
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class _Token(NamedTuple):
 
 def groups(texts: Sequence[Masked]) -> Iterator[list[Masked]]:
     """Yields the texts in order, in groups that are read at once."""
-    return chunks_of_tokens(texts, GROUP, lambda one: len(one.ids.input_ids))
+    return chunks_of_tokens(texts, GROUP_TOKENS, lambda one: len(one.ids.input_ids))
 
 
 def _filled(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from bertie.infer.onnx_engine import KEY, Signature
+from bertie.infer.onnx_engine import METADATA_KEY, Signature
 from bertie.models.biaffine import LAST
 from bertie.models.encoder import EncoderOutput
 from bertie.models.facts import OF_ENCODER, Facts
@@ -16,7 +16,7 @@ from bertie.models.kinds import Alternating, Full
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Padded
 
-ALONE = {"span": ("start_logits", "end_logits")}
+_SINGLE_HEAD_OUTPUTS = {"span": ("start_logits", "end_logits")}
 """Output names of a model with one head. The default is `logits`."""
 TOGETHER = {"mlm": "prediction_logits", "pair": "seq_relationship_logits"}
 """Output names of a model with several heads, as in BertForPreTraining. The default is `<head>_logits`."""
@@ -75,7 +75,7 @@ class GraphModel(nn.Module):
     @property
     def metadata(self) -> dict[str, str]:
         """What an exported graph says of itself."""
-        return {KEY: self.signature.as_json()}
+        return {METADATA_KEY: self.signature.as_json()}
 
     @classmethod
     def refusal(cls, model: TorchModel) -> str | None:
@@ -97,7 +97,7 @@ class GraphModel(nn.Module):
 def _signature(model: TorchModel) -> Signature:
     facts = Facts.of(model)
     heads = tuple(model.heads)
-    outputs: dict[str, tuple[str, ...]] = {name: ALONE.get(name, ("logits",)) for name in heads}
+    outputs: dict[str, tuple[str, ...]] = {name: _SINGLE_HEAD_OUTPUTS.get(name, ("logits",)) for name in heads}
     if len(heads) > 1:
         outputs = {name: (TOGETHER.get(name, f"{name}_logits"),) for name in heads}
     of_encoder = dict(OF_ENCODER) if not heads else {}

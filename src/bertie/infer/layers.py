@@ -15,7 +15,7 @@ import numpy as np
 
 from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError
-from bertie.infer.batching import CHUNK, chunks, chunks_of_tokens, run_batches
+from bertie.infer.batching import CHUNK_ROWS, chunks, chunks_of_tokens, run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
@@ -26,7 +26,7 @@ from bertie.models.facts import layer_output
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 
-BYTES = 64 << 20  # of the vectors of a chunk, unless a single text has more
+_VECTOR_BYTES = 64 << 20  # of the vectors of a chunk, unless a single text has more
 NO_WORD = -1
 
 
@@ -83,8 +83,8 @@ def token_vectors(
     is that of about BYTES of vectors, and of one batch.
     """
     outputs = {layer: layer_output(layer) for layer in layers}
-    most = max(1, BYTES // (4 * engine.facts.hidden_size * len(outputs)))
-    for some in chunks(texts, CHUNK):
+    most = max(1, _VECTOR_BYTES // (4 * engine.facts.hidden_size * len(outputs)))
+    for some in chunks(texts, CHUNK_ROWS):
         encoded = iter(tokenizer.encode_batch([text for text in some if text is not None], max_length=max_length))
         read = [None if text is None else next(encoded) for text in some]
         for part in chunks_of_tokens(read, most, lambda one: 0 if one is None else len(one)):

@@ -25,7 +25,7 @@ from bertie.infer.native.encoder import (
     Norm,
     Precision,
 )
-from bertie.infer.native.fits import BATCH_TOKENS, misfit, positions_of, rows_read
+from bertie.infer.native.fits import NATIVE_BATCH_TOKENS, misfit, positions_of, rows_read
 from bertie.infer.native.library import open_library
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.encoder import Encoder, EncoderOutput, summary
@@ -72,7 +72,7 @@ class NativeEngine(TorchEngine):
     def facts(self) -> Facts:
         """The facts of the model, with the precision of the native library."""
         precision = f"{self.native.precision} ({self.native.target})"
-        return replace(super().facts, precision=precision, batch_tokens=BATCH_TOKENS)
+        return replace(super().facts, precision=precision, batch_tokens=NATIVE_BATCH_TOKENS)
 
     def run(self, ids: Sequences, outputs: Sequence[str]) -> Mapping[str, Array]:
         """The arrays of one batch, as `Engine.run` has them. Means need no torch, whose threads would spin beside."""

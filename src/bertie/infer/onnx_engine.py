@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,10 @@ from bertie.models.facts import POOLED
 if TYPE_CHECKING:
     from bertie.text.tokenizer import Tokenizer
 
-KEY = "bertie"
+METADATA_KEY = "bertie"
 FOLDER, MODEL = "onnx", "model.onnx"  # as in Transformers.js
-NUMBERS = 1 << 26  # of one array of logits over a vocabulary: 256 MB
-MISSING = "ONNX Runtime is not installed. Install it: pip install 'bertie[onnx]'"
+_MAX_LOGITS = 1 << 26  # of one array of logits over a vocabulary: 256 MB
+_NO_ONNX_RUNTIME = "ONNX Runtime is not installed. Install it: pip install 'bertie[onnx]'"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class OnnxEngine:
         try:
             import onnxruntime
         except ImportError:
-            raise UsageError(MISSING) from None
+            raise UsageError(_NO_ONNX_RUNTIME) from None
         if not path.is_file():
             raise MissingFile(f"{path} does not exist. Write an ONNX graph: bertie export MODEL --to onnx -o FOLDER")
         options = onnxruntime.SessionOptions()
@@ -81,7 +81,7 @@ class OnnxEngine:
             self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its exceptions have no base of their own
             raise DataError(f"{path} cannot be opened by ONNX Runtime: {str(error)[:300]}") from None
-        told = self.session.get_modelmeta().custom_metadata_map.get(KEY)
+        told = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
         if told is None:
             raise DataError(f"{path} has no metadata of Bertie. Write it with bertie export.")
         self.signature = Signature.parsed(told, str(path))
@@ -106,7 +106,7 @@ class OnnxEngine:
         """Returns how many sequences run at once. Vocabulary logits of every token take much memory."""
         wide = [self.facts.heads[name] for name in outputs if self.facts.outputs[name] == "position"]
         longest = int(ids.lengths.max(initial=1))
-        return max(1, NUMBERS // (longest * max(wide))) if wide else max(1, len(ids))
+        return max(1, _MAX_LOGITS // (longest * max(wide))) if wide else max(1, len(ids))
 
     def _run(self, ids: Sequences, outputs: Sequence[str]) -> dict[str, Array]:
         names = sorted({name for output in outputs for name in self._sources(output)})
@@ -172,7 +172,7 @@ def _mask(ids: Sequences) -> NDArray[np.bool_]:
     return mask
 
 
-def _rectangle(tokens: NDArray[Any], mask_BS: NDArray[np.bool_], fill: int) -> NDArray[np.int64]:
+def _rectangle(tokens: NDArray[np.generic], mask_BS: NDArray[np.bool_], fill: int) -> NDArray[np.int64]:
     found = np.full(mask_BS.shape, fill, np.int64)
     found[mask_BS] = tokens
     return found

@@ -20,9 +20,9 @@ from bertie.tasks.arrays import softmax
 from bertie.tasks.source import encode
 from bertie.text.tokenizer import Tokenizer
 
-HEAD = "pair"
-Kind = Literal["nsp", "sop", ""]
-NAMES: dict[Kind, tuple[str, str]] = {"nsp": ("follows", "random"), "sop": ("in_order", "swapped")}
+_PAIR_HEAD = "pair"
+_Kind = Literal["nsp", "sop", ""]
+NAMES: dict[_Kind, tuple[str, str]] = {"nsp": ("follows", "random"), "sop": ("in_order", "swapped")}
 """What the two outputs mean: the first one is "it is so"."""
 ORDERED = ("albert",)  # families that are pre-trained with sentence order
 PICTURED = ("visual_bert", "vilbert", "lxmert")  # families whose head says whether a picture belongs to a text
@@ -35,7 +35,7 @@ class PairVerdict:
     probability: that of the prediction. yes: the probability that the second text follows, or that they are in order.
     """
 
-    kind: Kind
+    kind: _Kind
     verdict: str
     probability: float
     yes: float
@@ -47,14 +47,14 @@ class PairVerdict:
 
 def check_head(facts: Facts) -> None:
     """Raise UsageError for a model without the head."""
-    if HEAD not in facts.heads:
+    if _PAIR_HEAD not in facts.heads:
         raise UsageError(
             "This model has no head for pairs of texts. Use a model that was pre-trained with next-sentence prediction "
             "or sentence-order prediction. Fine-tuned models have no such head."
         )
 
 
-def check_kind(kind: Kind) -> None:
+def check_kind(kind: _Kind) -> None:
     """Raises UsageError for a head that does not compare texts."""
     if not kind:
         raise UsageError(
@@ -63,7 +63,7 @@ def check_kind(kind: Kind) -> None:
 
 
 def judge(
-    engine: Engine, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], kind: Kind, *, max_length: int
+    engine: Engine, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], kind: _Kind, *, max_length: int
 ) -> list[PairVerdict]:
     """The verdict on each pair, long texts cut. Raises DataError for an empty text; UsageError without the head."""
     check_head(engine.facts)
@@ -72,10 +72,10 @@ def judge(
         if not all(text.strip() for text in pair):
             raise DataError(f"Pair {number} has an empty text. Pass two texts that are not empty.")
     encoded = encode([Example(pair) for pair in pairs], tokenizer, max_length=max_length)
-    return verdicts(run_batches(engine, encoded, (HEAD,))[HEAD], kind)
+    return verdicts(run_batches(engine, encoded, (_PAIR_HEAD,))[_PAIR_HEAD], kind)
 
 
-def kind_of(folder: Path) -> Kind:
+def kind_of(folder: Path) -> _Kind:
     """Returns the objective of a model folder's pre-training: that of the run next to it, otherwise its family's.
 
     "" where the head says whether a picture belongs to a text.
@@ -95,7 +95,7 @@ def kind_of(folder: Path) -> Kind:
     return "sop" if family in ORDERED else "nsp"
 
 
-def verdicts(logits: Array, kind: Kind) -> list[PairVerdict]:
+def verdicts(logits: Array, kind: _Kind) -> list[PairVerdict]:
     """The verdicts of a batch. logits (B, 2)"""
     found = []
     for yes, no in softmax(logits).tolist():
@@ -107,7 +107,7 @@ def verdicts(logits: Array, kind: Kind) -> list[PairVerdict]:
 class PairHead:
     """The head of pre-training that reads two texts. kind: what it tells of them."""
 
-    kind: Kind
+    kind: _Kind
 
     @classmethod
     def of(cls, folder: Path) -> Self:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, arguments
-from bertie.infer.batching import CHUNK, as_they_come, chunks, run_batches
+from bertie.infer.batching import CHUNK_ROWS, as_they_come, chunks, run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.infer.pipeline import TextCount, TextPipeline
@@ -178,7 +178,7 @@ class Predictor:
         self, rows: Iterable[Row], *, eager: bool = False, count: TextCount | None = None
     ) -> Iterator[tuple[list[Row], list[Prediction | BadRecord], Sequences]]:
         """Yields chunks of rows with their predictions, and the encoding of the rows that are examples."""
-        size = self.task.at_once or CHUNK
+        size = self.task.at_once or CHUNK_ROWS
         for given in as_they_come(rows, size) if eager else chunks(rows, size):
             chunk = [self.pipeline.readable(row) for row in given]
             encoded = self.encode([row for row in chunk if isinstance(row, Example)])

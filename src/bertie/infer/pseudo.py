@@ -25,10 +25,10 @@ from bertie.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from bertie.models.model import TorchModel
 
-TOKENS = 4096  # of one forward pass
+_PASS_TOKENS = 4096  # of one forward pass
 LOGITS = 1 << 24  # held at once: 64 MiB, 549 hidden tokens of BERT's vocabulary
 BYTE = 8 * log(2)  # nats
-MOST = 700.0  # nats a word whose exponential a float can hold, and JSON say
+_MAX_NATS = 700.0  # nats a word whose exponential a float can hold, and JSON say
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _batches(rows: Iterable[MaskedToken], most: int) -> Iterator[list[MaskedToke
     batch: list[MaskedToken] = []
     size = 0
     for row in rows:
-        if batch and (size + len(row.ids) > TOKENS or len(batch) == most):
+        if batch and (size + len(row.ids) > _PASS_TOKENS or len(batch) == most):
             yield batch
             batch, size = [], 0
         batch.append(row)
@@ -179,4 +179,4 @@ def _scores(engine: Engine, rows: list[MaskedToken], mask_id: int) -> Float:
 
 
 def _exp(nats: float) -> float:
-    return exp(min(nats, MOST))
+    return exp(min(nats, _MAX_NATS))

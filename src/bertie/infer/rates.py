@@ -16,8 +16,8 @@ from bertie.infer.native.library import features, name_of, source_hash
 
 Rates = dict[str, float]
 """Tokens a second of a small encoder: torch fp32, torch bf16, native fp32 and, where there is one, native bf16."""
-WORTHWHILE = 1.25  # times as fast: less is not worth the digits
-LIMITS = ("ONEDNN_", "DNNL_", "MKL_", "ATEN_")
+_WORTHWHILE = 1.25  # times as fast: less is not worth the digits
+_LIMIT_PREFIXES = ("ONEDNN_", "DNNL_", "MKL_", "ATEN_")
 """What the names of variables begin with that switch off instructions of the processor."""
 
 
@@ -41,7 +41,7 @@ def measured(measure: Callable[[], Rates]) -> Rates:
 def quickest_precision(found: Rates) -> str:
     """bf16 where the better engine is clearly faster in it, else fp32."""
     best = {kind: max(rate for name, rate in found.items() if name.endswith(kind)) for kind in ("fp32", "bf16")}
-    return "bf16" if best["bf16"] >= WORTHWHILE * best["fp32"] else "fp32"
+    return "bf16" if best["bf16"] >= _WORTHWHILE * best["fp32"] else "fp32"
 
 
 def native_is_faster(found: Rates, precision: str) -> bool:
@@ -64,7 +64,7 @@ def _path() -> Path:
 
 def _machine() -> str:
     """Returns what the rates depend on: the processor's instructions, both engines, and settings of the environment."""
-    limits = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith(LIMITS))
+    limits = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith(_LIMIT_PREFIXES))
     told = xxhash.xxh3_64_hexdigest(" ".join(sorted(features())).encode())
     return ", ".join([told, f"torch {version('torch')}", f"native {name_of()} {source_hash()}", *limits])
 

@@ -18,15 +18,15 @@ from dataclasses import dataclass, field
 from typing import IO, Any
 
 from bertie.console import counted
-from bertie.infer.batching import CHUNK
+from bertie.infer.batching import CHUNK_ROWS
 from bertie.io.fields import first_given
-from bertie.io.header import LABELS
+from bertie.io.header import LABEL_COLUMNS
 from bertie.io.sheets import new_sheet
 
 Values = Mapping[str, object]
 Write = Callable[[Values | None, Values, Values], None]
 """A row's columns (None: it has none), its numbers, and its prediction or its error."""
-NUMBERS = ("row", "line", "id")
+_NUMBER_FIELDS = ("row", "line", "id")
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Form:
 
     def named(self, name: str) -> str:
         """Returns the name of an appended column."""
-        prefixed = ("input_" if name in NUMBERS else "predicted_") + name
+        prefixed = ("input_" if name in _NUMBER_FIELDS else "predicted_") + name
         names = itertools.chain((name, prefixed), (f"{prefixed}_{i}" for i in itertools.count(2)))
         return next(name for name in names if not self._takes(name))
 
@@ -74,7 +74,7 @@ class Form:
         """Returns whether the rows have a column of this name, or of another name for labels."""
         own = self.own or ()
         # A reader would take an answer called `label` before the labels of the column `labels`.
-        return name in own or (name in LABELS and any(other in own for other in LABELS))
+        return name in own or (name in LABEL_COLUMNS and any(other in own for other in LABEL_COLUMNS))
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def _by_id(out: IO[bytes], form: Form) -> Iterator[Write]:
 class _Table:
     """Rows with the columns of the first one. Rows that could not be split into columns are written after it."""
 
-    def __init__(self, form: Form, append: Callable[[Sequence[Any]], None]) -> None:
+    def __init__(self, form: Form, append: Callable[[Sequence[object]], None]) -> None:
         self.form, self.append = form, append
         self.header: tuple[str, ...] = ()
         self.waiting: list[tuple[Values | None, Values, Values]] = []
@@ -140,7 +140,7 @@ class _Table:
         self.lost.update(dict.fromkeys(name for name in record if name not in self.header and name not in appended))
 
     def own_names(self, answer: Values) -> set[str]:
-        return {self.form.named(name) for name in (*NUMBERS, *answer)}
+        return {self.form.named(name) for name in (*_NUMBER_FIELDS, *answer)}
 
     def start(self, source: Values | None, numbers: Values) -> None:
         self.form.joined(source, numbers, {})
@@ -165,7 +165,7 @@ class _Table:
 
 def flattened(answer: Values, before: str = "") -> dict[str, object]:
     """Returns an answer with the values of objects, too: {"scores": {"a": 1}} has scores.a."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in answer.items():
         found[before + name] = value
         found |= flattened(value, f"{before}{name}.") if isinstance(value, Mapping) else {}
@@ -250,7 +250,7 @@ def _parquet(out: IO[bytes], form: Form) -> Iterator[Write]:
     import pyarrow as pa
     import pyarrow.parquet
 
-    names, rows, chunks = tuple[str, ...](), list[Sequence[Any]](), list[list[Any]]()
+    names, rows, chunks = tuple[str, ...](), list[Sequence[object]](), list[list[object]]()
 
     def pack() -> None:
         if not rows:
@@ -266,7 +266,7 @@ def _parquet(out: IO[bytes], form: Form) -> Iterator[Write]:
             chunks.extend([] for _ in names)
             return
         rows.append(values)
-        if len(rows) == CHUNK:
+        if len(rows) == CHUNK_ROWS:
             pack()
 
     table = _Table(form, append)
@@ -316,7 +316,7 @@ def _unified(types: Collection[object]) -> object:
     return one.field(0).type
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     return None if value is None else str(_cell(value))
 
 
@@ -350,5 +350,5 @@ def _finite(value: object) -> object:
 
 WRITERS = {".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".xlsx": _xlsx, ".parquet": _parquet, ".json": _by_id}
 """Extension of a file -> its writer."""
-TEXT = (".csv", ".tsv")
+TABLE_EXTENSIONS = (".csv", ".tsv")
 """The extensions that --excel supports."""

@@ -46,7 +46,7 @@ TENTHS = np.arange(0.05, 1.0, 0.05).round(2).tolist()
 STEPS = [2 ** (number / 4) for number in range(-40, 41)]  # of values: from a thousandth to a thousand, 19% apart
 OF_TEXTS = ("tokens", "unknown_tokens", "script")  # quantities that do not depend on the weights
 Int = NDArray[np.int64]
-Vectors = Callable[[Int], Array]
+_Vectors = Callable[[Int], Array]
 """The pooled hidden states (n, H) of n examples, by their numbers."""
 
 
@@ -211,7 +211,7 @@ class Traffic:
         names = {name: rows for name, rows in self.names.items() if name in OF_TEXTS}
         return replace(self, counts=counts, names=names, learned=True)
 
-    def sample(self, count: int, vectors: Vectors) -> None:
+    def sample(self, count: int, vectors: _Vectors) -> None:
         """Draws some of the next rows of the stream into the sample. vectors: computes theirs, if there are any."""
         rows, places = self.vectors.draw(count)
         if len(rows):

@@ -14,7 +14,7 @@ from bertie.io.lines import A_ZIP, LIMIT, NOT_TEXT, UTF16, ZIP, BadRecord, old_m
 from bertie.io.streams import FAILURES, MEMBERS, Unreadable, compression, members, open_bytes
 
 UNIT = 4 << 20  # bytes of input in a unit of work; compressed ones count four times
-READ = 4 << 20  # bytes read at once
+READ_BYTES = 4 << 20  # bytes read at once
 MOST_PARTS = 2000  # of a compressed file: each is checked when the work is planned, at 50 ms for bzip2
 EXCERPT = 200  # characters of a bad record that are shown
 
@@ -24,7 +24,7 @@ Item = list[Any]  # JSON values that name a piece of work: [path, start, stop]
 
 LINE = re.compile(rb"\n")
 BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
-NEVER = re.compile(rb"(?!)")
+NO_MATCH = re.compile(rb"(?!)")
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def block_spans(path: str, end: re.Pattern[bytes]) -> Iterator[tuple[Item, int]]
     """Yields a file as [path, start, stop] of about UNIT bytes each, split after a record's end; a compressed one as a
     whole."""
     size = file_size(path)
-    if compression(path) or end is NEVER:
+    if compression(path) or end is NO_MATCH:
         yield [path, 0, -1], 4 * size if compression(path) else size
         return
     ends = _line_ends(path)
@@ -163,10 +163,10 @@ def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
     """Yields READ bytes at a time. Where reading fails, the bytes read before are returned first."""
     gathered, size = list[bytes](), 0
     try:
-        while piece := stream.read1(min(READ, 1 << 16)):  # type: ignore[attr-defined]  # of buffered readers
+        while piece := stream.read1(min(READ_BYTES, 1 << 16)):  # type: ignore[attr-defined]  # of buffered readers
             gathered.append(piece)
             size += len(piece)
-            if size >= READ:
+            if size >= READ_BYTES:
                 yield b"".join(gathered)
                 gathered, size = [], 0
     except FAILURES:

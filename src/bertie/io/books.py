@@ -10,13 +10,29 @@ from typing import Any
 from urllib.parse import unquote
 
 from bertie.io import isolated, pages
-from bertie.io.blocks import NEVER, Item, ReadOptions, Source, block_spans, file_size
+from bertie.io.blocks import NO_MATCH, Item, ReadOptions, Source, block_spans, file_size
 from bertie.io.lines import LIMIT, UTF16, BadRecord
 from bertie.io.streams import BOMB_BYTES, BOMB_RATIO, Unreadable, open_bytes
 from bertie.registry import library
 
 CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
-LEFT_OUT = ("head", "script", "style", "nav", "table", "svg", "math", "img", "h1", "h2", "h3", "h4", "h5", "h6", "sup")
+_SKIPPED_TAGS = (
+    "head",
+    "script",
+    "style",
+    "nav",
+    "table",
+    "svg",
+    "math",
+    "img",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "sup",
+)
 ENCRYPTED = "the book is encrypted (DRM or a password)"
 NOTE_MARKS = "//a[contains(@*[name()='epub:type'], 'noteref') or @role='doc-noteref']"  # others are in <sup>
 BREAK = "\u2029"  # Unicode's end of a paragraph
@@ -26,7 +42,7 @@ BLOCKS = ("p", "div", "section", "blockquote", "li", "dd", "dt", "pre", "br", "b
 def book_files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """Yields a book as one item."""
     library("lxml", "Electronic books (.epub)", "documents")
-    yield from block_spans(path, NEVER)
+    yield from block_spans(path, NO_MATCH)
 
 
 def book(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
@@ -106,7 +122,7 @@ def chapter_paragraphs(chapter: bytes) -> str:
         return ""
     for note in root.xpath(NOTE_MARKS):
         note.drop_tree()
-    etree.strip_elements(root, *LEFT_OUT, with_tail=False)
+    etree.strip_elements(root, *_SKIPPED_TAGS, with_tail=False)
     for element in root.iter(*BLOCKS):
         element.text = BREAK + (element.text or "")
         element.tail = BREAK + (element.tail or "")

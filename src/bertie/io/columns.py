@@ -12,7 +12,7 @@ from bertie.console import console
 from bertie.errors import DataError, MissingColumn, UsageError, nearest
 from bertie.io.annotations import PROGRAM
 from bertie.io.fields import Fields, columns_in, is_template
-from bertie.io.header import LABELS, NAMELESS, PAIRS, SINGLES
+from bertie.io.header import LABEL_COLUMNS, NAMELESS_COLUMN, PAIR_COLUMNS, SINGLES
 from bertie.io.table_format import Columns
 
 LookAhead = Callable[[], Sequence[Fields]]
@@ -67,9 +67,11 @@ def find_columns(names: Sequence[str], columns: Columns, where: str, look: LookA
             hint="For texts of other columns, pass --text.",
         )
     text = columns.text or next(
-        (one for one in (*usual, *PAIRS, *SINGLES) if {*_columns_of_texts(one, names)} <= {*names}), ()
+        (one for one in (*usual, *PAIR_COLUMNS, *SINGLES) if {*_columns_of_texts(one, names)} <= {*names}), ()
     )
-    label = columns.label or next((name for name in (columns.usual_label, *LABELS) if name and name in names), None)
+    label = columns.label or next(
+        (name for name in (columns.usual_label, *LABEL_COLUMNS) if name and name in names), None
+    )
     label = label if columns.labelled else None
     values = [] if (text or vectors) and (label or not columns.labelled) else _columns_of(names, columns, look())
     recognized = []
@@ -146,7 +148,7 @@ def _columns_of(names: Sequence[str], own: Columns, rows: Sequence[Fields]) -> l
     for i, name in enumerate(names, 1):
         values = [value for row in rows if (value := row.get(name)) not in (None, "", [])]
         texts = [value.strip() for value in values if isinstance(value, str)]
-        if name in used or name == NAMELESS.format(i) or not values or _identifies(name, texts):
+        if name in used or name == NAMELESS_COLUMN.format(i) or not values or _identifies(name, texts):
             continue
         length = sum(map(len, texts)) / len(texts) if texts else 0.0
         plain = len(texts) == len(values) and not all(map(_is_number, texts))
@@ -217,7 +219,7 @@ def _label(values: Sequence[_Column], names: Sequence[str], text: Sequence[str],
             f"all of them for --task multilabel, --label {quote(','.join(choices))}."
         )
     if not likely:
-        rest = [name for i, name in enumerate(names, 1) if name not in (*read, NAMELESS.format(i), *PROGRAM)]
+        rest = [name for i, name in enumerate(names, 1) if name not in (*read, NAMELESS_COLUMN.format(i), *PROGRAM)]
         example = f" Pass --label COLUMN, for example --label {rest[-1]}." if rest else " Add a column of labels."
         error = _unknown("label", names, where, True)
         error.message += example

@@ -20,10 +20,10 @@ from bertie.io.lines import BadRecord, open_file, where_of
 from bertie.io.streams import suffix_of
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
-from bertie.io.words import SCHEME, TaggedExample, line_blocks, spaced
+from bertie.io.words import TAG_SCHEME, TaggedExample, line_blocks, spaced
 
 UD_COLUMNS = {"upos": 3, "xpos": 4}
-NUMBER = re.compile(r"\d{1,9}([-.]\d{1,9})?")  # of a word in a sentence; 3-4: written as one; 8.1: not written
+_NUMBER = re.compile(r"\d{1,9}([-.]\d{1,9})?")  # of a word in a sentence; 3-4: written as one; 8.1: not written
 
 
 def conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
@@ -57,7 +57,7 @@ def _tag_column(rows: list[list[str]], where: str) -> int:
     """Returns the last column that has tags in every line of the first sentence."""
     width = min(map(len, rows))
     for column in range(width - 1, 0, -1):
-        if all(SCHEME.fullmatch(row[column].strip()) for row in rows):
+        if all(TAG_SCHEME.fullmatch(row[column].strip()) for row in rows):
             return column
     if rows[0][0].startswith(("{", "[")):
         raise DataError(
@@ -85,7 +85,7 @@ def conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
             yield block
             continue
         rows = [line.split("\t") for _, line in block]
-        if any(len(row) != 10 or not NUMBER.fullmatch(row[0]) for row in rows):
+        if any(len(row) != 10 or not _NUMBER.fullmatch(row[0]) for row in rows):
             yield BadRecord(block[0][0], "not ten columns, the first a number")
             continue
         words, spaces = ud_words(rows)
@@ -124,7 +124,7 @@ def klue(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example |
             yield BadRecord(block[0][0], "empty text")
 
 
-Words = tuple[list[list[str]], list[bool] | None]
+_Words = tuple[list[list[str]], list[bool] | None]
 """The columns of each word, and whether a space follows it (None: always)."""
 
 
@@ -145,7 +145,7 @@ def trees(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord
                 yield block
                 continue
             line, rows = block[0][0], [text.split("\t") for _, text in block]
-            if any(len(row) != columns or not NUMBER.fullmatch(row[0]) for row in rows):
+            if any(len(row) != columns or not _NUMBER.fullmatch(row[0]) for row in rows):
                 yield BadRecord(line, f"not {columns} columns, the first a number")
                 continue
             words, spaces = read(rows)
@@ -187,11 +187,11 @@ def _no_tree(heads: list[str]) -> str:
     return "" if is_tree([int(head) for head in heads]) else "heads that form a cycle"
 
 
-def _plain(rows: list[list[str]]) -> Words:
+def _plain(rows: list[list[str]]) -> _Words:
     return rows, None
 
 
-FORMATS: dict[str, tuple[int, str, Callable[[list[list[str]]], Words], int, int]] = {
+FORMATS: dict[str, tuple[int, str, Callable[[list[list[str]]], _Words], int, int]] = {
     "conllu": (10, "#", ud_words, 6, 7),
     "klue-dp": (6, "##", _plain, 4, 5),
 }

@@ -20,7 +20,7 @@ from bertie.io.lines import BadRecord, text_lines
 from bertie.io.streams import suffix_of
 from bertie.io.table_format import TableFormat
 
-LONGEST = 16 << 20  # characters of a record: what bounds memory, and how far a mark may be left open
+_MAX_RECORD_CHARACTERS = 16 << 20  # characters of a record: what bounds memory, and how far a mark may be left open
 INSIDE = re.compile(r'[^"]*(?:""[^"]*)*')  # what may stand between quotation marks, in which "" is a mark
 QUOTED = re.compile(r'"[^"]*"')
 RETURN = "a carriage return outside of quotation marks"
@@ -63,7 +63,7 @@ class RecordSplitter:
             self._lines = []
             return ((number, BadRecord(number, str(error))),)
         if not ended:
-            return self._give_up() if self._parser.size > LONGEST else ()
+            return self._give_up() if self._parser.size > _MAX_RECORD_CHARACTERS else ()
         holes = [(line.line, line) for _, line in self._lines if isinstance(line, BadRecord)]
         self._lines = []
         return holes or ((number, self._parser.values),)  # a record goes with the line that cannot be decoded

@@ -19,7 +19,7 @@ from bertie.io.blocks import (
     BLANK_LINE,
     EXCERPT,
     LINE,
-    NEVER,
+    NO_MATCH,
     Item,
     LineNumbers,
     ReadOptions,
@@ -34,7 +34,7 @@ from bertie.io.rows import records
 from bertie.io.streams import FAILURES, Unreadable, open_bytes
 from bertie.io.table_format import TableFormat
 
-DOCUMENT_ENDS = {"blank": BLANK_LINE, "line": LINE, "file": NEVER}
+DOCUMENT_ENDS = {"blank": BLANK_LINE, "line": LINE, "file": NO_MATCH}
 WIKI_END = re.compile(rb"</doc>[ \t\r]*\n")
 ONE_LIST = "not JSON lines: the file is one list; write one object per line"
 
@@ -113,7 +113,7 @@ def table_file(kind: str, path: str, reading: ReadOptions) -> Iterator[tuple[Ite
     """Yields a csv or tsv as one item. Raises UsageError if it has no column of texts; `table` reports other faults."""
     with suppress(DataError, *FAILURES):
         any(isinstance(found, str) for found in table(kind, [path, 0, -1], reading, Counter()))
-    yield from block_spans(path, NEVER)
+    yield from block_spans(path, NO_MATCH)
 
 
 def _no_column(path: str, column: str, names: Iterable[str]) -> UsageError:

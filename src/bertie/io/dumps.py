@@ -19,10 +19,10 @@ from bertie.io.lines import BadRecord
 from bertie.io.streams import FAILURES, Unreadable, open_bytes
 from bertie.registry import library
 
-BEGIN = rb"<page(?:\s[^>]*)?>"
-PAGE = re.compile(BEGIN)
+_BEGIN = rb"<page(?:\s[^>]*)?>"
+PAGE = re.compile(_BEGIN)
 PAGE_END = re.compile(rb"</page>")
-PAGE_BEGINS = re.compile(rb"\s*" + BEGIN)
+PAGE_BEGINS = re.compile(rb"\s*" + _BEGIN)
 FILES, CATEGORIES = "6", "14"  # numbers of namespaces whose links are no text
 
 
@@ -109,12 +109,12 @@ NO_TEXT_TAGS = (
     "table|ref|references|gallery|math|chem|graph|hiero|imagemap|inputbox|timeline|score|syntaxhighlight|source|code|pre|"
     "templatestyles|mapframe|maplink|categorytree|hr|poem|section|includeonly"
 )
-NO_TEXT = re.compile(NO_TEXT_TAGS)
+_NO_TEXT = re.compile(NO_TEXT_TAGS)
 LANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*:")  # of a link to the same article in another language
 MEDIA = re.compile(
     r"[^:]+:.*\.(jpe?g|png|gif|svg|tiff?|webp|webm|og[agv]|wav|mp3|pdf|djvu)", re.IGNORECASE
 )  # any language
-SHOWN = {"lang": "2", "nowrap": "1", "nobr": "1", "convert": "12", "cvt": "12"}  # arguments a template shows
+_SHOWN_ARGUMENTS = {"lang": "2", "nowrap": "1", "nobr": "1", "convert": "12", "cvt": "12"}  # arguments a template shows
 RANGES = ("to", "to(-)", "and", "and(-)", "or", "by", "x", "-", "–", "+/-", "±")  # 5 to 10 km: two more arguments
 LIST_LINE = re.compile(rf"^[ \t]*{LIST}[^\n]*\n?", re.MULTILINE)
 # What removed templates leave: empty parentheses, and commas next to parentheses.
@@ -162,7 +162,7 @@ def _gather(code: Any, hidden: frozenset[str], out: list[str], counts: Counter[s
                 out.append("\n")
             elif node.wiki_markup in LISTS:
                 out.append(LIST)
-            elif not NO_TEXT.fullmatch(tag):
+            elif not _NO_TEXT.fullmatch(tag):
                 _gather(node.contents, hidden, out, counts)
         elif isinstance(node, nodes.Heading):
             counts["wiki headings removed"] += 1
@@ -179,7 +179,7 @@ def _gather(code: Any, hidden: frozenset[str], out: list[str], counts: Counter[s
 
 def _shown(template: Any) -> list[Any]:
     """Returns the values of the arguments that a template shows."""
-    names = [*SHOWN.get(str(template.name).strip().lower(), "")]
+    names = [*_SHOWN_ARGUMENTS.get(str(template.name).strip().lower(), "")]
     while len(names) > 1 and template.has(names[-1]) and str(template.get(names[-1]).value).strip() in RANGES:
         names += [str(len(names) + 1), str(len(names) + 2)]
     return [template.get(name).value for name in names if template.has(name)]

@@ -36,10 +36,15 @@ from bertie.io.words import (
 )
 
 TAGS = ("tags", "ner_tags", "pos_tags", "chunk_tags")
-MARKED = ("label", "labels", "spans", "entities")  # lists of the entities of a text; predictions are the last one
+_ENTITY_LISTS = (
+    "label",
+    "labels",
+    "spans",
+    "entities",
+)  # lists of the entities of a text; predictions are the last one
 STARTS, ENDS, TYPES = ("start", "start_offset"), ("end", "end_offset"), ("label", "type", "labels")
 EMPTY: tuple[Any, ...] = (None, "", [])
-LOOKED_AT = 100  # rows that tell how offsets count, and whether entities end within words
+_ROWS_SAMPLED = 100  # rows that tell how offsets count, and whether entities end within words
 EXPECTED = 'not an object with "tokens" and "tags", or "text" and "entities"'
 
 
@@ -64,7 +69,7 @@ class BadMarkError(ValueError):
 def has_places(path: Path | str, kind: str, format: TableFormat) -> bool:
     """Returns whether a table has lists of entities in the cells of its first rows."""
     try:
-        rows = itertools.islice(records(path, replace(format, file=replace(format.file, kind=kind))), LOOKED_AT)
+        rows = itertools.islice(records(path, replace(format, file=replace(format.file, kind=kind))), _ROWS_SAMPLED)
         return any(not isinstance(row, BadRecord) and _marks(row, format) for _, row in rows)
     except DataError:
         return False  # the reader says what is wrong with the file
@@ -74,7 +79,7 @@ def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iter
     """Yields the examples of rows of any table. kind: of its rows."""
     name = (*format.columns.text, "text")[0]
     rows = without_header(rows_of[kind](file, format, where))
-    head = [*itertools.islice(rows, LOOKED_AT)]
+    head = [*itertools.islice(rows, _ROWS_SAMPLED)]
     whole = [row for _, row in head if not isinstance(row, BadRecord)]
     unit = script_unit(row.get(name) for row in whole)
     offsets = next(filter(None, (_offsets_of(row, name, format) for row in whole)), "characters")
@@ -105,7 +110,7 @@ def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iter
             yield BadRecord(number, EXPECTED)
 
 
-def _lack(row: Mapping[str, Any], name: str) -> str:
+def _lack(row: Mapping[str, object], name: str) -> str:
     """Returns why a row has no text in a column; "" for one with a text, or without the column."""
     text = row.get(name, "")
     if isinstance(text, str):
@@ -113,7 +118,7 @@ def _lack(row: Mapping[str, Any], name: str) -> str:
     return f"no {name}" if text is None else f"{name} is not a text"
 
 
-def _offsets_of(row: Mapping[str, Any], name: str, format: TableFormat) -> str:
+def _offsets_of(row: Mapping[str, object], name: str, format: TableFormat) -> str:
     """Returns how the offsets of a row count, if the texts of its entities say so; "" otherwise."""
     text, marks = row.get(name), _marks(row, format)
     try:
@@ -123,7 +128,7 @@ def _offsets_of(row: Mapping[str, Any], name: str, format: TableFormat) -> str:
 
 
 def _tagged(
-    row: Mapping[str, Any], text: Any, format: TableFormat, number: int, source: Mapping[str, Any] | None
+    row: Mapping[str, object], text: Any, format: TableFormat, number: int, source: Mapping[str, object] | None
 ) -> Example | BadRecord:
     """Returns the example of a row with words and tags. Raises ValueError for a row without words.
 
@@ -145,8 +150,11 @@ def _tagged(
 
 def _marks(row: Mapping[str, Any], format: TableFormat) -> list[Any] | None:
     """Returns the entities of a row: a list of lists or of objects. None: it has none, or a list of something else."""
-    named = (format.columns.label,) if format.columns.label else MARKED
-    for name in (*named, *(name for name in row if not format.columns.label and name not in (*MARKED, *PROGRAM))):
+    named = (format.columns.label,) if format.columns.label else _ENTITY_LISTS
+    for name in (
+        *named,
+        *(name for name in row if not format.columns.label and name not in (*_ENTITY_LISTS, *PROGRAM)),
+    ):
         value = row.get(name)
         value = cell_labels(value) if isinstance(value, str) else value
         listed = isinstance(value, list) and all(isinstance(one, list | dict) for one in value)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from bertie.training_facts import FeatureConfig
 
-Vectors = NDArray[np.float32]
+_Vectors = NDArray[np.float32]
 MOST_NUMBERS = 1 << 26  # of the vectors of one row: 256 MiB
 
 
@@ -30,7 +30,7 @@ class BadFeaturesError(Exception):
     """A row whose feature vectors cannot be read."""
 
 
-def vectors_of(value: Any, folder: Path, config: FeatureConfig) -> Vectors:
+def vectors_of(value: object, folder: Path, config: FeatureConfig) -> _Vectors:
     """Returns the feature vectors of a row's field (N, D). Raises BadFeaturesError with the reason."""
     try:
         found = _read(value, folder, config)
@@ -39,7 +39,7 @@ def vectors_of(value: Any, folder: Path, config: FeatureConfig) -> Vectors:
     return checked_vectors(found, config.column)
 
 
-def checked_vectors(found: NDArray[Any], name: str) -> Vectors:
+def checked_vectors(found: NDArray[np.generic], name: str) -> _Vectors:
     """Returns an array as feature vectors (N, D). name: for messages. Raises BadFeaturesError with the reason."""
     if found.ndim != 2 or not found.size or found.size > MOST_NUMBERS or found.dtype.kind not in "biuf":
         raise BadFeaturesError(f"{name} is no table of numbers, but an array {found.shape} of {found.dtype}")
@@ -86,7 +86,7 @@ def _arrays(path: Path, changed_ns: int, size: int) -> Any:
     return {"": found} if isinstance(found, np.ndarray) else found
 
 
-def patches(path: Path | IO[bytes], config: FeatureConfig) -> Vectors:
+def patches(path: Path | IO[bytes], config: FeatureConfig) -> _Vectors:
     """Returns the patches of a picture, row by row.
 
     A patch is 3 P P numbers from -1 to 1, then the box (left, top, right, bottom) from -P to P. The 4 numbers of the
@@ -110,7 +110,7 @@ def patches(path: Path | IO[bytes], config: FeatureConfig) -> Vectors:
     parts = pixels_HWC.reshape(down, side, across, side, 3).transpose(0, 2, 1, 3, 4).reshape(down * across, -1)
     top, left = (index.ravel() for index in np.mgrid[:down, :across])
     box = np.stack([left / across, top / down, (left + 1) / across, (top + 1) / down], 1)
-    found: Vectors = np.concatenate([parts, (2 * box - 1) * side], 1).astype(np.float32)
+    found: _Vectors = np.concatenate([parts, (2 * box - 1) * side], 1).astype(np.float32)
     plain = (parts.reshape(len(parts), -1, 3) == parts[:, None, :3]).all((1, 2))
     return found[~plain] if config.skip_plain and not plain.all() else found
 
@@ -119,7 +119,7 @@ WINDOW_S, STEP_S = 0.025, 0.010  # of a spectrogram; Hsu et al. 2021 and Gong et
 FLOOR = 1e-10  # below any sound, so that silence has a logarithm
 
 
-def frames(path: Path, config: FeatureConfig) -> Vectors:
+def frames(path: Path, config: FeatureConfig) -> _Vectors:
     """Returns the log-mel frames of a sound, `stacked_frames` of them in a vector, all scaled together."""
     from scipy.io import wavfile
 
@@ -140,7 +140,7 @@ def frames(path: Path, config: FeatureConfig) -> Vectors:
     count = len(mel_FM) // config.stacked_frames
     if not count:
         raise ValueError(f"{len(samples) / rate:z.3f} s of sound are shorter than {config.stacked_frames} frames")
-    stacked: Vectors = mel_FM[: count * config.stacked_frames].reshape(count, -1).astype(np.float32)
+    stacked: _Vectors = mel_FM[: count * config.stacked_frames].reshape(count, -1).astype(np.float32)
     return stacked
 
 
@@ -177,7 +177,7 @@ def mel_filters(hertz_K: NDArray[Any], bins: int) -> NDArray[np.float64]:
 
 
 ARRAYS = (".npy", ".npz", ".safetensors")
-READERS: dict[str, Callable[[Path, FeatureConfig], Vectors]] = {
+READERS: dict[str, Callable[[Path, FeatureConfig], _Vectors]] = {
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"), patches),
     ".wav": frames,
 }

@@ -11,9 +11,9 @@ from bertie.io.fields import Fields, as_text, composed
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
 
-NAMELESS = "column {}"  # a column without a name, by its number: no reader takes it unless it is asked for
+NAMELESS_COLUMN = "column {}"  # a column without a name, by its number: no reader takes it unless it is asked for
 HEADER_WITHIN = 20  # rows: titles above the names of the columns
-PAIRS = (  # the column names data sets use, the longest match first: a file with question and sentence holds pairs
+PAIR_COLUMNS = (  # the names data sets use, the longest match first: a file with question and sentence holds pairs
     ("sentence1", "sentence2"),
     ("premise", "hypothesis"),
     ("question", "context"),
@@ -23,11 +23,11 @@ PAIRS = (  # the column names data sets use, the longest match first: a file wit
     ("text", "text_pair"),
 )
 SINGLES = tuple((name,) for name in ("text", "sentence", "document", "텍스트", "문장", "리뷰", "내용"))
-LABELS = ("label", "labels", "레이블", "라벨")
-USUAL = {*LABELS, *itertools.chain(*PAIRS, *SINGLES)}
+LABEL_COLUMNS = ("label", "labels", "레이블", "라벨")
+_USUAL = {*LABEL_COLUMNS, *itertools.chain(*PAIR_COLUMNS, *SINGLES)}
 ByteLines = IO[bytes] | Iterable[bytes | None]  # of bytes: a file, or its lines
-Cells = Sequence[Any]
-Numbered = tuple[int, Cells | BadRecord]
+_Cells = Sequence[Any]
+Numbered = tuple[int, _Cells | BadRecord]
 
 
 class Header(tuple[str, ...]):
@@ -41,15 +41,15 @@ Row = tuple[int, Fields | BadRecord | Header]
 def known_names(format: TableFormat) -> set[str]:
     """Returns the names that show that a row or an object has the names of columns."""
     columns = format.columns
-    return USUAL | {*columns.text, columns.label or "", *columns.usual_text, columns.usual_label} - {""}
+    return _USUAL | {*columns.text, columns.label or "", *columns.usual_text, columns.usual_label} - {""}
 
 
-def header(names: Cells, where: str) -> Header:
+def header(names: _Cells, where: str) -> Header:
     """Returns the names of columns, composed; one without a name is called by its number.
 
     Raises DataError for a name that occurs twice.
     """
-    texts = [composed(str(as_text(name) or "").strip()) or NAMELESS.format(i) for i, name in enumerate(names, 1)]
+    texts = [composed(str(as_text(name) or "").strip()) or NAMELESS_COLUMN.format(i) for i, name in enumerate(names, 1)]
     twice, count = Counter(texts).most_common(1)[0] if texts else ("", 0)
     if count > 1:
         first = texts.index(twice)
@@ -89,7 +89,7 @@ def tabular(rows: Iterator[Numbered], format: TableFormat, where: str, separator
         if not isinstance(first[1], BadRecord) and tuple(composed(str(one).strip()) for one in first[1]) == names:
             first = first[0], BadRecord(first[0], "a line with the column names, which --columns names too")
         rows = itertools.chain([first], rows)
-    nameless = [name == NAMELESS.format(i) for i, name in enumerate(names, 1)]
+    nameless = [name == NAMELESS_COLUMN.format(i) for i, name in enumerate(names, 1)]
     needed = max((i for i, absent in enumerate(nameless, 1) if not absent), default=len(names))
     for number, values in rows:
         yield number, values if isinstance(values, BadRecord) else fields_of(values, names, number, separator, needed)
@@ -97,7 +97,7 @@ def tabular(rows: Iterator[Numbered], format: TableFormat, where: str, separator
 
 def _header(
     rows: Iterator[Numbered], format: TableFormat
-) -> tuple[Sequence[Numbered], Cells | None, Iterator[Numbered]]:
+) -> tuple[Sequence[Numbered], _Cells | None, Iterator[Numbered]]:
     """Returns the rows above the names of the columns, the names (None without rows), and the rows below.
 
     It reads ahead only where the first row has a single value that is not a usual name.
@@ -116,11 +116,11 @@ def _header(
     at = next((i for i, (_, row) in enumerate(first) if not isinstance(row, BadRecord)), None)
     if at is None:
         return first, None, rows
-    return first[:at], cast(Cells, first[at][1]), itertools.chain(first[at + 1 :], rows)
+    return first[:at], cast(_Cells, first[at][1]), itertools.chain(first[at + 1 :], rows)
 
 
 def fields_of(
-    values: Cells, names: Sequence[str], line: int, separator: str = ",", needed: int = 0
+    values: _Cells, names: Sequence[str], line: int, separator: str = ",", needed: int = 0
 ) -> Fields | BadRecord:
     """Returns the fields of a row. needed: the number of columns that a row must have; the ones after it are nameless.
 

@@ -24,7 +24,7 @@ from loky.backend import get_context
 
 from bertie.io.streams import Unreadable
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 MEMORY = 4 << 30  # bytes of address space; a page or a book of 16 MiB needs less than 1 GiB
 CALLS = 10_000  # inside one another: for 2,048 nested elements, which is the limit of libxml2, a parser needs 6,000
@@ -33,13 +33,13 @@ LOOK_S = 0.5  # how often a worker looks whether its caller lives
 S_PER_MIB = 10  # more for each MiB that is read; trafilatura needs about 1
 
 
-def call(function: Callable[..., T], *arguments: Any, size: int = 0, **named: Any) -> T:
+def call(function: Callable[..., _T], *arguments: object, size: int = 0, **named: object) -> _T:
     """Returns what a function of a module returns, computed in another process; see `results`."""
     *_, value = results(_once, function, arguments, named, size=size)
     return value  # type: ignore[no-any-return]
 
 
-def results(function: Callable[..., Iterator[T]], *arguments: Any, size: int = 0) -> Generator[T, None, None]:
+def results(function: Callable[..., Iterator[_T]], *arguments: Any, size: int = 0) -> Generator[_T, None, None]:
     """Yields what a generator function of a module yields, computed in another process.
 
     size: bytes that are read for one result, which may take longer then. Arguments and results are pickled. Raises what
@@ -68,7 +68,7 @@ def results(function: Callable[..., Iterator[T]], *arguments: Any, size: int = 0
         process.put_back() if done else process.kill()
 
 
-def _once(function: Callable[..., T], arguments: tuple[Any, ...], named: dict[str, Any]) -> Iterator[T]:
+def _once(function: Callable[..., _T], arguments: tuple[object, ...], named: dict[str, object]) -> Iterator[_T]:
     yield function(*arguments, **named)
 
 
@@ -93,7 +93,7 @@ class _Process:
         """Whether it is alive, and not one of the process that this one was forked from."""
         return self.owner == os.getpid() and self._process.is_alive()
 
-    def send(self, message: Any) -> None:
+    def send(self, message: object) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # `receive` says why
             self._connection.send(message)
 
@@ -171,7 +171,7 @@ def _serve(connection: Connection) -> None:
 
 
 def _messages(
-    function: Callable[..., Iterator[Any]], arguments: tuple[Any, ...], seconds: int
+    function: Callable[..., Iterator[object]], arguments: tuple[object, ...], seconds: int
 ) -> Generator[tuple[str, Any], None, None]:
     try:
         found = iter(function(*arguments))

@@ -11,16 +11,16 @@ values    [["a", "x"]]                                       without names
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO
 
 from bertie.errors import BadFile, DataError
 from bertie.io.annotations import records_of
 from bertie.io.fields import Fields, Flat, composed, flat
 from bertie.io.header import Row, fields_of, header, known_names
-from bertie.io.lines import WHOLE, BadRecord, check_characters, json_line, text_lines
+from bertie.io.lines import MAX_WHOLE_BYTES, BadRecord, check_characters, json_line, text_lines
 from bertie.io.table_format import TableFormat
 
-NO_TEXT = "nested too deep, or half of a surrogate pair in a text"
+UNREADABLE_TEXT = "nested too deep, or half of a surrogate pair in a text"
 
 
 def read_jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]:
@@ -50,7 +50,7 @@ def read_jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row
             yield number, _ordered(fields, names)
 
 
-def _fields(record: Any) -> Flat | None:
+def _fields(record: object) -> Flat | None:
     return flat(record) if isinstance(record, dict) else None
 
 
@@ -59,9 +59,11 @@ def read_json_table(file: IO[bytes], format: TableFormat, where: str) -> Iterato
 
     The line is the object's number, from 1.
     """
-    data = file.read(WHOLE + 1)
-    if len(data) > WHOLE:
-        raise DataError(f"{where} has more than {WHOLE >> 30} GiB and would be read into memory. Convert it to .jsonl.")
+    data = file.read(MAX_WHOLE_BYTES + 1)
+    if len(data) > MAX_WHOLE_BYTES:
+        raise DataError(
+            f"{where} has more than {MAX_WHOLE_BYTES >> 30} GiB and would be read into memory. Convert it to .jsonl."
+        )
     lines = []
     for number, line in text_lines(data.splitlines(), where, format.file):
         if isinstance(line, BadRecord):  # without it, the list may still be valid, with fewer rows
@@ -96,21 +98,21 @@ def read_json_table(file: IO[bytes], format: TableFormat, where: str) -> Iterato
             fields = flat(row)
             check_characters(row)
         except (ValueError, RecursionError):
-            yield number, BadRecord(number, NO_TEXT)
+            yield number, BadRecord(number, UNREADABLE_TEXT)
             continue
         names = names or tuple(fields)
         yield number, _ordered(fields, (*names, *every) if number == 1 else names)
         every = ()
 
 
-def unique_names(rows: Sequence[Any]) -> tuple[str, ...]:
+def unique_names(rows: Sequence[object]) -> tuple[str, ...]:
     """Returns the names that only other rows of a list than the first have: an annotator leaves out what is absent."""
     first = rows[0] if rows and isinstance(rows[0], dict) else {}
     values = {name: one for row in rows if isinstance(row, dict) for name, one in row.items()}
     return tuple(composed(name) for name, one in values.items() if name not in first and not isinstance(one, dict))
 
 
-def _lists(rows: Sequence[Any], columns: Sequence[str], where: str) -> Iterator[Row]:
+def _lists(rows: Sequence[object], columns: Sequence[str], where: str) -> Iterator[Row]:
     """Yields the fields of rows that are lists, by the names of their columns."""
     names = header(columns, where)
     for number, row in enumerate(rows, 1):
@@ -122,7 +124,7 @@ def _lists(rows: Sequence[Any], columns: Sequence[str], where: str) -> Iterator[
             fields = fields_of(row, names, number)
             yield number, fields if isinstance(fields, BadRecord) else flat(fields)
         except (ValueError, RecursionError):
-            yield number, BadRecord(number, NO_TEXT)
+            yield number, BadRecord(number, UNREADABLE_TEXT)
 
 
 def _ordered(fields: Flat, first: Sequence[str]) -> Fields:
@@ -134,11 +136,11 @@ def _ordered(fields: Flat, first: Sequence[str]) -> Fields:
     return ordered
 
 
-Oriented = tuple[list[str] | None, Sequence[Any]]
+Oriented = tuple[list[str] | None, Sequence[object]]
 """The names of the columns, where the rows are lists; and the rows."""
 
 
-def oriented(value: Any, known: Collection[str]) -> Oriented | None:
+def oriented(value: object, known: Collection[str]) -> Oriented | None:
     """Returns the rows of a JSON value; None for one that is no table. known: usual names of columns.
 
     A record alone is a table of one row.
@@ -162,13 +164,13 @@ def oriented(value: Any, known: Collection[str]) -> Oriented | None:
     return None, [value]
 
 
-def _is_record(value: Any) -> bool:
+def _is_record(value: object) -> bool:
     """Returns whether a value is an object, or a text with an object of annotations, as spaCy has them."""
     pair = isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict)
     return isinstance(value, dict) or pair
 
 
-def _nested(value: Mapping[str, Mapping[str, Any]], known: Collection[str]) -> list[dict[str, Any]]:
+def _nested(value: Mapping[str, Mapping[str, object]], known: Collection[str]) -> list[dict[str, object]]:
     """Returns the rows of an object of objects: of the columns, or of the rows."""
     inner = dict.fromkeys(name for one in value.values() for name in one)
     of_columns = any(name in known for name in value)

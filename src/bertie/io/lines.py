@@ -18,7 +18,7 @@ from bertie.io import memory, streams
 from bertie.io.table_format import UTF8, FileFormat
 
 LIMIT = 16 << 20  # bytes of the longest line: what bounds memory
-WHOLE = 1 << 30  # bytes of the largest file that is read at once, as JSON of one value must be
+MAX_WHOLE_BYTES = 1 << 30  # bytes of the largest file that is read at once, as JSON of one value must be
 ZIP = b"PK\x03\x04"  # how an archive begins
 A_ZIP = "a zip archive, as Excel workbooks (.xlsx) are; unpack it, or save it as .csv"
 NOT_TEXT = "not text, or UTF-16 without a byte order mark; convert it to UTF-8 first"
@@ -158,10 +158,11 @@ def standard_input() -> IO[bytes]:
 def read_whole(path: Path | str) -> bytes:
     """Returns all bytes of a file of at most WHOLE. Raises DataError."""
     with open_file(path) as file:
-        data = file.read(WHOLE + 1)
-    if len(data) > WHOLE:
+        data = file.read(MAX_WHOLE_BYTES + 1)
+    if len(data) > MAX_WHOLE_BYTES:
         raise DataError(
-            f"{path} has more than {WHOLE >> 30} GiB and would be read into memory. Convert it to .jsonl, one "
+            f"{path} has more than {MAX_WHOLE_BYTES >> 30} GiB and would be read into memory. "
+            f"Convert it to .jsonl, one "
             "object per line."
         )
     return data
@@ -275,7 +276,7 @@ def _between_returns(rest: bytes, file: IO[bytes]) -> Iterator[bytes | None]:
         yield None if skipping else rest
 
 
-def json_line(line: str) -> Any:
+def json_line(line: str) -> object:
     """Returns the value of a line of JSON. Raises ValueError, or RecursionError where it is nested too deep."""
     value = json.loads(line)
     if "\\u" in line:
@@ -283,7 +284,7 @@ def json_line(line: str) -> Any:
     return value
 
 
-def check_characters(value: Any) -> None:
+def check_characters(value: object) -> None:
     """Raises ValueError where a text in a JSON value contains half of a surrogate pair, which cannot be written."""
     json.dumps(value, ensure_ascii=False).encode()
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from bertie.io import isolated
-from bertie.io.blocks import NEVER, Item, ReadOptions, Source, block_spans
+from bertie.io.blocks import NO_MATCH, Item, ReadOptions, Source, block_spans
 from bertie.io.lines import LIMIT, BadRecord
 from bertie.io.streams import Unreadable, open_bytes
 from bertie.registry import library
 
-NO_TEXT = "a page without text"
+_NO_TEXT = "a page without text"
 CHARSET = re.compile(rb"""<meta\b[^>]*\bcharset\s*=\s*["']?\s*([\w-]+)""", re.IGNORECASE)
 SELF_CLOSED = re.compile(rb"(<html\b[^<>]*)/>", re.IGNORECASE)  # browsers ignore the slash, and lxml ends the page
 DEPTH = 2048  # elements inside one another that libxml2 reads at most
@@ -101,13 +101,13 @@ def read_page(path: str) -> bytes:
 
 def no_text(page: bytes) -> str:
     """Returns the reason of a page without text. Large pages say their size."""
-    return f"{NO_TEXT} that can be read, of {len(page) / 1e6:,.0f} MB" if len(page) >= 1e6 else NO_TEXT
+    return f"{_NO_TEXT} that can be read, of {len(page) / 1e6:,.0f} MB" if len(page) >= 1e6 else _NO_TEXT
 
 
 def page_files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """Yields a file of HTML as one item."""
     needed()
-    yield from block_spans(path, NEVER)
+    yield from block_spans(path, NO_MATCH)
 
 
 def page(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:

@@ -190,12 +190,12 @@ GOOGLE_SECTION = re.compile(
 )
 DIRECTIVE = re.compile(r"^\s*\.\.(?: +(?P<name>[\w-]+)::)?(?:\s|$)")  # .. note::, and comments and targets
 PROSE_DIRECTIVES = {"note", "warning", "tip", "important", "caution", "attention", "hint", "admonition"}
-FIELD = re.compile(r"^:(?P<kind>\w+)(?: [^:`]*)?:(?!`) *(?P<text>.*)$")
+_FIELD = re.compile(r"^:(?P<kind>\w+)(?: [^:`]*)?:(?!`) *(?P<text>.*)$")
 GOOGLE_ENTRY = re.compile(r"^\*{0,2}[\w.`*]+ *(?:\([^()]*(?:\([^()]*\)[^()]*)*\))? *: +(?=[A-Za-z`:])")
 NUMPY_ENTRY = re.compile(r"^[\w.*`, ]+ : |^\*{0,2}[a-z_]\w*(?:, \*{0,2}[a-z_]\w*)*$")
 BULLET = re.compile(r"^(?:[-*+•]|\(?\d{1,2}[.)]|\(?[a-zA-Z][.)])\s+")
 SIGNATURE = re.compile(r"^[\w.]+\(.*\)(?: *->.*)?$")
-TABLE = re.compile(r"^[\s|+=\-]*$|\|.*\||^\s*={3,} +={3,}")
+_TABLE_LINE = re.compile(r"^[\s|+=\-]*$|\|.*\||^\s*={3,} +={3,}")
 PLACEHOLDER = re.compile(r"%\(\w+\)[sd]|(?<!\{)\{\w*\}(?!\})")
 
 INLINE = (
@@ -250,7 +250,14 @@ def paragraphs(docstring: str) -> Iterator[str]:
         if entries is not None and indent <= entries:
             entries, left_out = None, False
         doctest = doctest or text.startswith((">>>", "In [", "$ "))
-        if fenced or doctest or left_out or TABLE.search(text) or UNDERLINE.match(line) or PLACEHOLDER.fullmatch(text):
+        if (
+            fenced
+            or doctest
+            or left_out
+            or _TABLE_LINE.search(text)
+            or UNDERLINE.match(line)
+            or PLACEHOLDER.fullmatch(text)
+        ):
             yield from flush(paragraph)
             continue
         if directive := DIRECTIVE.match(line):
@@ -281,7 +288,7 @@ def entry(text: str, *, google: bool, inside: bool) -> tuple[bool, str]:
 
     `google`: under a heading such as "Args:". `inside`: within a paragraph, where a lone word is text and no name.
     """
-    if field := FIELD.match(text):
+    if field := _FIELD.match(text):
         return True, "" if field["kind"] in {"type", "rtype", "vartype"} else field["text"]
     if SIGNATURE.match(text) or (NUMPY_ENTRY.match(text) and not text.endswith(".") and (not inside or " : " in text)):
         return True, ""

@@ -27,7 +27,7 @@ from typing import Any
 
 from bertie.errors import BadFile, DataError
 from bertie.io.fields import first_given, source_of
-from bertie.io.json_rows import NO_TEXT
+from bertie.io.json_rows import UNREADABLE_TEXT
 from bertie.io.lines import BadRecord, check_characters, open_file, read_text, read_whole, text_lines, where_of
 from bertie.io.rows import records, table_kind
 from bertie.io.streams import suffix_of
@@ -35,9 +35,9 @@ from bertie.io.table_format import RECOGNISED, TableFormat
 from bertie.io.tables import Example
 from bertie.io.words import UNITS, whole_number
 
-Answers = tuple[tuple[str, int], ...]
+_Answers = tuple[tuple[str, int], ...]
 MISPLACED = -1
-LINES = ("jsonl", "ndjson")
+_LINES = ("jsonl", "ndjson")
 MAX_CONTEXT = 1 << 18  # characters that are read in windows: the longest Wikipedia articles have as many
 
 
@@ -51,7 +51,7 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
         yield from trivia(path)
         return
     suffix = suffix_of(path)
-    if suffix in LINES or (suffix != "json" and format.file.kind in LINES):  # SQuAD's frame is one object on one line
+    if suffix in _LINES or (suffix != "json" and format.file.kind in _LINES):  # SQuAD's frame is one object on one line
         with open_file(path) as file:
             for number, line in text_lines(file, where_of(path), format.file):
                 yield line if isinstance(line, BadRecord) else _of_line(line, number, format)
@@ -86,9 +86,9 @@ def _of_line(row: str, line: int, format: TableFormat) -> Example | BadRecord:
     return _of_fields(fields, line, format)
 
 
-def _of_fields(fields: Mapping[str, Any], line: int, format: TableFormat) -> Example | BadRecord:
+def _of_fields(fields: Mapping[str, object], line: int, format: TableFormat) -> Example | BadRecord:
     found = _question(fields.get("context"), fields, line, format)
-    return replace(found, source=fields) if format.keep and getattr(found, "reason", "") != NO_TEXT else found
+    return replace(found, source=fields) if format.keep and getattr(found, "reason", "") != UNREADABLE_TEXT else found
 
 
 def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Example | BadRecord:
@@ -104,12 +104,12 @@ def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Exampl
     try:
         check_characters([context, qa])
     except (ValueError, RecursionError):
-        return BadRecord(number, NO_TEXT)
+        return BadRecord(number, UNREADABLE_TEXT)
     name = str(first_given(qa.get("id"), qa.get("guid"), number))
     given = qa["answers"] if "answers" in qa else qa.get("answer")
     if given is None and "answers" not in qa and "is_impossible" not in qa:
         return Example((question, context), None, number, name)
-    answers: Answers | None
+    answers: _Answers | None
     try:
         impossible = str(qa.get("is_impossible")).lower() in ("true", "1")  # other programs write "false" as a text
         answers = () if impossible else placed(() if given is None and "answers" not in qa else given, context)
@@ -120,7 +120,7 @@ def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Exampl
     return Example((question, context), answers, number, name)
 
 
-def placed(answers: Any, context: str) -> Answers:
+def placed(answers: Any, context: str) -> _Answers:
     """Returns answers with their starts, checked. Takes a list of objects, or an object of two lists."""
     if isinstance(answers, str) or (isinstance(answers, dict) and isinstance(answers.get("text"), str)):
         answers = [answers]
@@ -158,10 +158,10 @@ def _place(text: str, context: str, start: int) -> int:
 
 
 TRIVIA_KIND = "triviaqa"  # of a table's format
-WORDS = 400  # of a document
+_MAX_DOCUMENT_WORDS = 400  # of a document
 DOCUMENTS = {"EntityPages": "wikipedia", "SearchResults": "web"}
 """Key of a question's documents -> the folder of their files."""
-_BEGINNING = re.compile(rf"\s*(?:\S+\s+){{0,{WORDS - 1}}}\S+")
+_BEGINNING = re.compile(rf"\s*(?:\S+\s+){{0,{_MAX_DOCUMENT_WORDS - 1}}}\S+")
 
 
 def trivia(path: Path | str) -> Iterator[Example | BadRecord]:
@@ -196,7 +196,7 @@ def _pair(asked: Mapping[str, Any], folder: Path, name: str, number: int) -> Exa
         (context[m.start() : m.end()], m.start()) for alias in names if alias.strip() and (m := _at(alias, context))
     ]
     if not places:
-        return BadRecord(number, f"no answer in the first {WORDS} words")
+        return BadRecord(number, f"no answer in the first {_MAX_DOCUMENT_WORDS} words")
     first = sorted(set(places), key=lambda place: (place[1], -len(place[0])))
     return Example((question, context), tuple(first), number, f"{asked['QuestionId']}--{name}")
 

@@ -27,7 +27,7 @@ from bertie.io.streams import format_by_name, suffix_of
 from bertie.io.table_format import FileFormat, TableFormat
 from bertie.registry import Registry
 
-OBJECT = re.compile(rb'\s*\{\s*["}]')
+_OBJECT = re.compile(rb'\s*\{\s*["}]')
 """The beginning of a JSON object."""
 PLAIN_PAIR = ("text1", "text2")
 """The names of two texts of a line, between tabs."""
@@ -52,9 +52,9 @@ REFUSED = {
 }
 """Extension -> what such a file is, and what to do."""
 
-Reader = Callable[[Any, TableFormat, str], Iterable[Row]]
+_Reader = Callable[[Any, TableFormat, str], Iterable[Row]]
 """Protocol of a reader: (open file of bytes, format, its name in messages) -> (number of the line, its fields)."""
-FORMATS: Registry[Reader] = Registry(
+FORMATS: Registry[_Reader] = Registry(
     "table format",
     [
         ("csv", read_csv),
@@ -123,7 +123,7 @@ def table_kind(path: Path | str) -> str:
     if kind in ("txt", "json"):
         first, _, more = first_line(path).removeprefix(b"\xef\xbb\xbf").partition(b"\n")
         first = LINE_END.split(first, 1)[0]
-        if OBJECT.match(first) and (kind != "json" or more):
+        if _OBJECT.match(first) and (kind != "json" or more):
             return "jsonl"
         if kind == "json":
             return "json"

@@ -23,7 +23,7 @@ from typing import IO, Any, NamedTuple, Self, TypeVar
 from bertie.errors import DataError, Stopped, UnknownName, UsageError, nearest
 from bertie.files import atomic_write, files_in, some_of
 from bertie.io import documents, isolated, pages, rows
-from bertie.io.blocks import LINE, READ, UNIT, Item, ReadOptions, Source, block_spans, file_size
+from bertie.io.blocks import LINE, READ_BYTES, UNIT, Item, ReadOptions, Source, block_spans, file_size
 from bertie.io.fields import Fields, source_of
 from bertie.io.lines import BadRecord, check_encoding, nonempty_lines, text_lines, where_of
 from bertie.io.questions import questions
@@ -34,7 +34,7 @@ from bertie.io.tagged import AnnotatedFile
 from bertie.registry import Later, Registry
 from bertie.settings import read_yaml
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class Unit(NamedTuple):
@@ -241,7 +241,7 @@ def spool(folder: Path, lines: Iterable[bytes] | None = None) -> Path:
     """Copies standard input, or lines, to a file in `folder`, so that it can be split into units."""
     path = folder / "standard-input"
     with atomic_write(path) as file:
-        for piece in iter(lambda: sys.stdin.buffer.read(READ), b"") if lines is None else lines:
+        for piece in iter(lambda: sys.stdin.buffer.read(READ_BYTES), b"") if lines is None else lines:
             file.write(piece)
     return path
 
@@ -302,7 +302,7 @@ class SourceFile:
         title, text = isolated.call(pages.main_text, content, prose=False, size=len(content))
         return (title, text) if text else BadRecord(0, pages.no_text(content), where=self.path)
 
-    def isolated(self, read: Callable[..., Iterator[T]], *arguments: object) -> Iterator[T]:
+    def isolated(self, read: Callable[..., Iterator[_T]], *arguments: object) -> Iterator[_T]:
         """Yields what `read` yields, in a process of its own, which may die of a damaged file."""
         return isolated.results(read, *arguments, size=self.size)
 

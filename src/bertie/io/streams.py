@@ -18,7 +18,7 @@ import zstandard
 from bertie.files import LACK
 
 COMPRESSIONS = ("gz", "zst", "xz", "bz2")
-ALIASES = {  # extension -> format; any other is the name of its format
+_ALIASES = {  # extension -> format; any other is the name of its format
     **dict.fromkeys(("", "text", "wiki"), "txt"),
     "ndjson": "jsonl",
     "pq": "parquet",
@@ -86,13 +86,13 @@ def suffix_of(path: str | Path) -> str:
 def format_by_name(path: str | Path) -> str:
     """Returns the name of a file's format from its extension: "jsonl" of a.ndjson.gz, "txt" of a name like wiki_00."""
     suffix = suffix_of(path)
-    return ALIASES.get(suffix, suffix)
+    return _ALIASES.get(suffix, suffix)
 
 
 def endings_of(formats: Iterable[str]) -> list[str]:
     """Returns the extensions of formats, for messages."""
     known = [*formats]
-    return [f".{suffix}" for suffix in (*known, *(one for one in ALIASES if one and ALIASES[one] in known))]
+    return [f".{suffix}" for suffix in (*known, *(one for one in _ALIASES if one and _ALIASES[one] in known))]
 
 
 @contextmanager

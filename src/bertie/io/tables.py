@@ -29,9 +29,9 @@ from bertie.io.markup import without_markup
 from bertie.io.rows import has_plain_texts, rows_and_header
 from bertie.io.table_format import RECOGNISED, Columns, TableFormat
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
-LOOKED_AT = 100  # rows that tell which columns are texts and labels
+_ROWS_SAMPLED = 100  # rows that tell which columns are texts and labels
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class SkipReport:
     SHOWN = 5
 
     @classmethod
-    def collect(cls, rows: Iterable[T | BadRecord], where: str) -> "tuple[list[T], SkipReport]":
+    def collect(cls, rows: Iterable[_T | BadRecord], where: str) -> "tuple[list[_T], SkipReport]":
         """Separates examples from skipped rows. Raises DataError, naming `where`, without examples."""
-        skipped, examples = cls(), list[T]()
+        skipped, examples = cls(), list[_T]()
         for row in rows:
             skipped.count(row)
             if not isinstance(row, BadRecord):
@@ -139,7 +139,7 @@ def stream_examples(
         columns = replace(columns, usual_text=())
 
     def look() -> list[Fields]:
-        ahead.extend(itertools.islice(rows, 0 if ahead[1:] else 1 if str(path) == "-" else LOOKED_AT))
+        ahead.extend(itertools.islice(rows, 0 if ahead[1:] else 1 if str(path) == "-" else _ROWS_SAMPLED))
         return [fields for _, fields in ahead if isinstance(fields, dict)]
 
     names: tuple[str, ...] = ()

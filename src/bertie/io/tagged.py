@@ -32,13 +32,13 @@ from bertie.io.tables import Example
 from bertie.io.webanno import BEGINS, webanno
 from bertie.io.words import TaggedExample, in_bioes, of_words
 
-TABLES = ("jsonl", "json", "parquet")
+_TABLES = ("jsonl", "json", "parquet")
 FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterator[Example | BadRecord]]] = {
     "conll": conll,
     "conllu": conllu,
     "klue": klue,
     "webanno": webanno,
-    **{kind: partial(objects, kind) for kind in TABLES},
+    **{kind: partial(objects, kind) for kind in _TABLES},
 }
 FOLDER_FORMAT = "brat"  # the only format that is read from several files
 
@@ -48,7 +48,7 @@ def kind_of_words(path: Path | str) -> str:
     if Path(path).is_dir():
         return FOLDER_FORMAT
     kind = format_by_name(path)
-    kind = kind if kind in ("conll", "conllu", FOLDER_FORMAT, *TABLES) else ""
+    kind = kind if kind in ("conll", "conllu", FOLDER_FORMAT, *_TABLES) else ""
     if kind == "json":
         return table_kind(path)
     if kind or not Path(path).is_file():
@@ -77,7 +77,7 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | BadRe
         kind = "conll"
     if kind not in FORMATS and not table and not places:
         raise UnknownName(f"Unknown format of tagged words {kind!r}. {nearest(kind, (*FORMATS, FOLDER_FORMAT))}")
-    if not table and not places and (format.file.names or (format.columns.text and kind not in TABLES)):
+    if not table and not places and (format.file.names or (format.columns.text and kind not in _TABLES)):
         option = "--columns" if format.file.names else "--text"
         raise UsageError(f"{where_of(path)} has words with tags, without named text columns. Omit {option}.")
     with open_file(path) as file:
@@ -102,7 +102,7 @@ class AnnotatedFile:
 
     def __init__(self, path: Path | str, kind: str = "", encoding: str = "utf-8") -> None:
         self.path, self.format = path, TableFormat.of(kind=kind, encoding=encoding)
-        self.has_trees, self.has_tags = kind in TREES, kind in FORMATS and kind not in TABLES
+        self.has_trees, self.has_tags = kind in TREES, kind in FORMATS and kind not in _TABLES
 
     def trees(self) -> Iterator[TaggedExample | BadRecord]:
         """Yields sentences with the head of each word."""
@@ -121,8 +121,8 @@ def _tagged(row: Example | BadRecord) -> TaggedExample | BadRecord:
 EMPTY_LINE = "empty line"
 WORD_TABLES = ("csv", "tsv", "xlsx")
 WORD, TAG = ("word", "token", "단어"), ("tag", "label", "ner_tag", "태그", "라벨")
-SENTENCE = ("sentence #", "sentence#", "sentence_id", "sentence id", "sentence_idx", "sent_id")
-LONGEST = 1000  # words of a sentence: a table that has no ends of sentences is one
+_SENTENCE = ("sentence #", "sentence#", "sentence_id", "sentence id", "sentence_idx", "sent_id")
+_MAX_SENTENCE_WORDS = 1000  # words of a sentence: a table that has no ends of sentences is one
 
 
 class WordTable(NamedTuple):
@@ -151,7 +151,7 @@ def word_table(path: Path | str, format: TableFormat) -> WordTable | None:
 
     usual = [name for name in (*format.columns.usual_text[:1], format.columns.usual_label) if name in names]
     word = column((*format.columns.text[:1], *usual[:1]), WORD)
-    tag, sentence = column((format.columns.label or "", *usual[1:]), TAG), column((), SENTENCE)
+    tag, sentence = column((format.columns.label or "", *usual[1:]), TAG), column((), _SENTENCE)
     if not word or (not format.columns.labelled and not (sentence and word.strip().lower() in WORD)):
         return None
     if missing := next((name for name in (word, tag) if name and name not in names), ""):
@@ -170,7 +170,7 @@ def word_rows(table: WordTable, file: IO[bytes], format: TableFormat, where: str
         empty = row.reason == EMPTY_LINE if isinstance(row, BadRecord) else not any(row.values())
         name = None if empty or isinstance(row, BadRecord) else row.get(table.sentence) or None
         if (found or bad) and (empty or (name is not None and name != current)):
-            if not table.sentence and not ends and len(found) > LONGEST:
+            if not table.sentence and not ends and len(found) > _MAX_SENTENCE_WORDS:
                 raise MissingColumn(
                     f"{where} has no column that tells sentences apart. Add a column sentence_id, or an empty line "
                     "after each sentence."

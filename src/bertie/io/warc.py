@@ -8,7 +8,7 @@ from contextlib import redirect_stderr
 from typing import Any
 
 from bertie.io import isolated, pages
-from bertie.io.blocks import EXCERPT, NEVER, Item, ReadOptions, Source, decode_record, parts
+from bertie.io.blocks import EXCERPT, NO_MATCH, Item, ReadOptions, Source, decode_record, parts
 from bertie.io.lines import LIMIT, BadRecord
 from bertie.io.streams import Unreadable, open_bytes
 from bertie.registry import library
@@ -21,7 +21,7 @@ def archives(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """Yields the parts of an archive. One whose records are compressed one by one (.gz) is split between records."""
     library("warcio", "Web archives (WARC, WET)", "corpora")
     pages.needed()
-    yield from parts(path, NEVER, RECORD_BEGINS)
+    yield from parts(path, NO_MATCH, RECORD_BEGINS)
 
 
 def page_texts(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:

@@ -21,12 +21,12 @@ from bertie.io.tables import Example
 from bertie.io.words import TaggedExample, of_words, places_of
 
 BEGINS, TEXT = "#FORMAT=WebAnno TSV", "#Text="
-LAYER = re.compile(r"#T_(SP|CH|RL)=([^|]*)((?:\|.*)?)")
-NUMBERED = re.compile(r"(.*)\[(\d+)\]$")
+_LAYER = re.compile(r"#T_(SP|CH|RL)=([^|]*)((?:\|.*)?)")
+_NUMBERED = re.compile(r"(.*)\[(\d+)\]$")
 BACKSLASHED = re.compile(r"\\(.)")
-USUAL = ("value", "label", "PosValue")  # features whose values are labels
-OWN = ("NamedEntity", "POS")  # layers, the first of which is taken
-Lines = list[tuple[int, str]]
+_USUAL = ("value", "label", "PosValue")  # features whose values are labels
+_OWN_LAYERS = ("NamedEntity", "POS")  # layers, the first of which is taken
+_Lines = list[tuple[int, str]]
 
 
 def webanno(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
@@ -35,11 +35,11 @@ def webanno(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Exampl
     Raises DataError for a file without such a feature.
     """
     columns: dict[str, int] = {}
-    width, column, block, text, bad = 3, -1, Lines(), list[str](), None
+    width, column, block, text, bad = 3, -1, _Lines(), list[str](), None
     for number, line in itertools.chain(text_lines(file, where, format.file), [(0, "")]):
         if isinstance(line, BadRecord):
             bad = bad or line
-        elif layer := LAYER.fullmatch(line):
+        elif layer := _LAYER.fullmatch(line):
             kind, name, features = layer[1], layer[2].rpartition(".")[2], layer[3].split("|")[1:]
             for i, feature in enumerate(features or [""]):
                 if kind == "SP":
@@ -65,7 +65,9 @@ def _column(columns: dict[str, int], format: TableFormat, where: str) -> int:
                 f"{where} has no feature {format.columns.label!r}. {nearest(format.columns.label, columns)}"
             )
         return matches[0]
-    ranked = sorted(columns, key=lambda name: (*(own not in name for own in OWN), name.rpartition(".")[2] not in USUAL))
+    ranked = sorted(
+        columns, key=lambda name: (*(own not in name for own in _OWN_LAYERS), name.rpartition(".")[2] not in _USUAL)
+    )
     if not ranked:
         if format.columns.labelled:
             raise DataError(f"{where} has no layer of spans, so its words have no labels.")
@@ -73,7 +75,7 @@ def _column(columns: dict[str, int], format: TableFormat, where: str) -> int:
     return columns[ranked[0]]
 
 
-def _sentence(block: Lines, column: int, layer: str, text: str, format: TableFormat) -> Example | BadRecord:
+def _sentence(block: _Lines, column: int, layer: str, text: str, format: TableFormat) -> Example | BadRecord:
     """Returns the example of a sentence. layer: the name of a layer without features, which is the label itself."""
     words, tags, before = list[str](), list[str](), ("", "")
     for _, line in block:
@@ -88,7 +90,7 @@ def _sentence(block: Lines, column: int, layer: str, text: str, format: TableFor
         value = re.split(r"(?<!\\)\|", cells[column])
         if len(value) > 1 and format.columns.labelled:
             return BadRecord(block[0][0], "entities that share a word")
-        numbered = NUMBERED.fullmatch(value[0])
+        numbered = _NUMBERED.fullmatch(value[0])
         kind, name = (numbered[1], numbered[2]) if numbered else (value[0], "")
         kind = BACKSLASHED.sub(r"\1", kind)
         if kind in ("_", ""):

@@ -8,17 +8,17 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import IO, Any, TypeGuard
+from typing import IO, TypeGuard
 
 from bertie.io.lines import BadRecord, text_lines
 from bertie.io.table_format import FileFormat
 from bertie.io.tables import Example
 
 Span = tuple[int, int]
-Lines = list[tuple[int, str]]
-SCHEME = re.compile(r"O|[BIESULMW]-\S+")
+_Lines = list[tuple[int, str]]
+TAG_SCHEME = re.compile(r"O|[BIESULMW]-\S+")
 OTHER_SCHEMES = {"U": "S", "L": "E", "M": "I", "W": "S"}  # BILOU and BMEWO -> BIOES
-WORDS = {"word": re.compile(r"\w+|[^\w\s]"), "character": re.compile(r"\S"), "space": re.compile(r"\S+")}
+_WORDS = {"word": re.compile(r"\w+|[^\w\s]"), "character": re.compile(r"\S"), "space": re.compile(r"\S+")}
 UNSPACED = re.compile("[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u3400-\u9fff\uac00-\ud7af]")
 
 
@@ -33,9 +33,9 @@ class TaggedExample(Example):
     widened: int = field(default=0, compare=False)
 
 
-def line_blocks(file: IO[bytes], where: str, format: FileFormat, *, comment: str = "") -> Iterator[Lines | BadRecord]:
+def line_blocks(file: IO[bytes], where: str, format: FileFormat, *, comment: str = "") -> Iterator[_Lines | BadRecord]:
     """Yields lines between empty ones, without comments; a block with an undecodable line is an `BadRecord`."""
-    lines: Lines = []
+    lines: _Lines = []
     bad: BadRecord | None = None
     for number, line in itertools.chain(text_lines(file, where, format), [(0, "")]):
         if isinstance(line, BadRecord):
@@ -49,7 +49,9 @@ def line_blocks(file: IO[bytes], where: str, format: FileFormat, *, comment: str
             lines, bad = [], None
 
 
-def spaced(words: Sequence[str], tags: Sequence[Any], line: int, spaces: Sequence[bool] | None = None) -> TaggedExample:
+def spaced(
+    words: Sequence[str], tags: Sequence[object], line: int, spaces: Sequence[bool] | None = None
+) -> TaggedExample:
     """Returns the example of some words with a space after each, or after those in `spaces`."""
     text, spans = "", []
     for i, word in enumerate(words):
@@ -92,10 +94,10 @@ def in_bioes(tag: str) -> str:
 
 def word_spans(text: str, unit: str) -> tuple[Span, ...]:
     """Returns the characters of the words of a text, split by `unit` (a row of WORDS)."""
-    return tuple(match.span() for match in WORDS[unit].finditer(text))
+    return tuple(match.span() for match in _WORDS[unit].finditer(text))
 
 
-def script_unit(texts: Iterable[Any]) -> str:
+def script_unit(texts: Iterable[object]) -> str:
     """Returns "character" where most letters are of a script without spaces between words, or are Hangul syllables,
     since Korean words end in particles; else "word"."""
     letters = "".join(filter(str.isalpha, "".join(text for text in texts if isinstance(text, str))))
@@ -104,13 +106,13 @@ def script_unit(texts: Iterable[Any]) -> str:
 
 Place = tuple[int, int, str | None]
 """The first offset, the one after the last, and the text there, if the file has it."""
-SPACE = re.compile(r"\s+")
-WHOLE = re.compile(r"(-?\d{1,15})(?:\.0+)?")
+_SPACE = re.compile(r"\s+")
+_WHOLE_NUMBER = re.compile(r"(-?\d{1,15})(?:\.0+)?")
 
 
 def whole_number(value: object) -> int | None:
     """Returns an offset as a whole number: 3, "3", and 3.0, as pandas writes a column with gaps; None for another."""
-    match = WHOLE.fullmatch(str(value).strip())
+    match = _WHOLE_NUMBER.fullmatch(str(value).strip())
     return int(match[1]) if match else None
 
 
@@ -172,4 +174,4 @@ def in_characters(text: str, places: Sequence[Place], usual: str) -> list[tuple[
 
 def _plain(text: str) -> str:
     """Returns a text with single spaces: programs write line ends within a text in their own ways."""
-    return SPACE.sub(" ", text.replace("\\n", "\n")).strip()
+    return _SPACE.sub(" ", text.replace("\\n", "\n")).strip()

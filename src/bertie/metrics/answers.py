@@ -21,7 +21,7 @@ from bertie.metrics.base import Float, MetricsOf
 from bertie.metrics.resample import Bootstrap
 from bertie.registry import Registry
 
-PUNCTUATION = str.maketrans("", "", string.punctuation)
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 KORQUAD_MARKS = str.maketrans(dict.fromkeys("'\"《》<>〈〉()‘’", " "))
 # The published pattern asks for a mark that is followed by "()‘’", so it hardly ever matches; it is kept as it scores.
@@ -45,17 +45,17 @@ class QaPrediction:
 
 def squad_form(text: str) -> str:
     """Lower case, without punctuation and articles, single spaces. evaluate-v1.1.py and evaluate-v2.0.py."""
-    return _spaced(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)))
+    return _spaced(ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)))
 
 
 def korquad_form(text: str) -> str:
     """Quotation marks and parentheses become spaces, and other punctuation is removed. evaluate-korquad_v1.0.py."""
-    return _spaced(text.translate(KORQUAD_MARKS).lower().translate(PUNCTUATION))
+    return _spaced(text.translate(KORQUAD_MARKS).lower().translate(_PUNCTUATION))
 
 
 def klue_form(text: str) -> str:
     """Lower case, without ASCII punctuation. KLUE-baseline, metrics/utils.py."""
-    return _spaced(KLUE_MARKS.sub(" ", text.lower()).translate(PUNCTUATION))
+    return _spaced(KLUE_MARKS.sub(" ", text.lower()).translate(_PUNCTUATION))
 
 
 def _spaced(text: str) -> str:

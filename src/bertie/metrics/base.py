@@ -17,8 +17,8 @@ Counts: TypeAlias = "Float | sparse.csr_array"
 MetricsOf = Callable[[Float], Mapping[str, Float]]
 
 RESAMPLES = 2000  # the 2.5 and 97.5 percent points then rest on 50 resamples each
-FEW = 10  # units: of fewer, no difference is told
-UNITS = ("question", "context", "example")  # that are resampled; a report counts them as "questions", or ...
+_MIN_UNITS = 10  # units: of fewer, no difference is told
+RESAMPLED_UNITS = ("question", "context", "example")  # that are resampled; a report counts them as "questions", or ...
 SIGNED = ("pearson", "spearman", "mcc", "mean")  # from -1 to 1; the mean is that of several tasks' main metrics
 OF_100 = ("bleu", "chrf")  # from 0 to 100
 
@@ -143,10 +143,12 @@ def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
     if metric in report.get("undefined", ()):
         return "", True
     best = max(rows, key=lambda row: row["figures"][metric])
-    number, unit = next(((report[f"{name}s"], name) for name in UNITS if f"{name}s" in report), (FEW, ""))
-    if number < FEW:
+    number, unit = next(
+        ((report[f"{name}s"], name) for name in RESAMPLED_UNITS if f"{name}s" in report), (_MIN_UNITS, "")
+    )
+    if number < _MIN_UNITS:
         few = counted(number, unit)
-        return f"{few} cannot show whether the model beats {best['name']}. Evaluate on {FEW} or more.", False
+        return f"{few} cannot show whether the model beats {best['name']}. Evaluate on {_MIN_UNITS} or more.", False
     value: float = best["figures"][metric]
     low, high = report["interval_95"][metric]
     name = called(metric, report)
@@ -170,3 +172,23 @@ def baseline_notes(report: Mapping[str, object], metric: str = "") -> list[str]:
     """Returns a warning when the main metric is not better than the best baseline."""
     sentence, beats = verdict(report, metric)
     return [] if beats else [sentence]
+
+
+def with_intervals(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a score report (metrics/base.py) whose labels and calibration bins have 95% Wilson intervals.
+
+    Each row of "per_label" gets "interval_95", that of its recall. Each bin of "calibration" gets "low" and "high",
+    those of the fraction that is correct.
+    """
+    found = dict(report)
+    if labels := report.get("per_label"):
+        found["per_label"] = {
+            label: {**row, "interval_95": wilson(row["recall"] * row["examples"], row["examples"])}
+            for label, row in labels.items()
+        }
+    if bins := report.get("calibration"):
+        bounds = [wilson(one["right"] * one["answers"], one["answers"]) for one in bins]
+        found["calibration"] = [
+            {**one, "low": low, "high": high} for one, (low, high) in zip(bins, bounds, strict=True)
+        ]
+    return found

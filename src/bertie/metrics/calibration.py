@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from bertie.metrics.base import Float
 
-BINS = 15  # as in Guo et al. 2017
+_BINS = 15  # as in Guo et al. 2017
 
 
 @dataclass
@@ -20,13 +20,13 @@ class Calibration:
     """Predictions counted by probability, in bins of equal width. table (BINS, 3): count, sum of probabilities,
     correct. squares: number of predictions with all probabilities, and their sum of squared errors."""
 
-    table: Float = field(default_factory=lambda: np.zeros((BINS, 3)))
+    table: Float = field(default_factory=lambda: np.zeros((_BINS, 3)))
     squares: Float = field(default_factory=lambda: np.zeros(2))
 
     def add(self, probabilities: Iterable[float], right: Iterable[bool]) -> None:
         """Counts more predictions."""
         p = np.fromiter(probabilities, np.float64)
-        bins = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)  # (low, high], as in the paper
+        bins = np.clip(np.ceil(p * _BINS).astype(int) - 1, 0, _BINS - 1)  # (low, high], as in the paper
         np.add.at(self.table, bins, np.stack([np.ones_like(p), p, np.fromiter(right, np.float64)], 1))
 
     def add_all(self, probabilities: ArrayLike, truth: ArrayLike) -> None:

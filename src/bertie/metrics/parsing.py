@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Arc = tuple[int | None, str | None]
 """The number of a word's head, from 1 (0: the root; None: no prediction), and the relation to it."""
 WRONG_HEAD, RARE = "wrong head", "rare"
-WORDS = ("words", "")
+_WORDS = ("words", "")
 
 
 @dataclass
@@ -53,12 +53,12 @@ class ParseScores:
     def add(self, truth: Iterable[Sequence[Arc]], predicted: Iterable[Sequence[Arc]]) -> None:
         """Counts more sentences. Raises ValueError when the numbers of words differ."""
         for true_arcs, given_arcs in zip(truth, predicted, strict=True):
-            counts: dict[tuple[str, str], list[int]] = {WORDS: [0, 0, 0]}
+            counts: dict[tuple[str, str], list[int]] = {_WORDS: [0, 0, 0]}
             for (head, relation), (given_head, given) in zip(true_arcs, given_arcs, strict=True):
                 found = head == given_head
-                counts[WORDS][0] += found
-                counts[WORDS][1] += found and relation == given
-                counts[WORDS][2] += 1
+                counts[_WORDS][0] += found
+                counts[_WORDS][1] += found and relation == given
+                counts[_WORDS][2] += 1
                 _count(counts, "head", str(head), str(given_head))
                 _count(counts, "relation", self._class(relation), self._class(given) if found else WRONG_HEAD)
                 if relation not in self.labels:
@@ -86,7 +86,7 @@ class ParseScores:
             "examples": self.total,
             **self.compute(),
             "interval_95": Bootstrap(counts_NK).intervals(of_sums),
-            "words": int(sums_K3[keys.index(WORDS), 2]) if self.total else 0,
+            "words": int(sums_K3[keys.index(_WORDS), 2]) if self.total else 0,
             "labels": [name for name in relations if name != WRONG_HEAD],
             "per_label": {
                 name: {
@@ -120,7 +120,7 @@ def _metrics_of(sums: Float, keys: Sequence[tuple[str, str]]) -> dict[str, Float
     """sums (..., 3 K) -> (...) each"""
     sums_K3 = sums.reshape(*sums.shape[:-1], len(keys), 3)
     kinds = np.array([kind for kind, _ in keys], str)
-    words = sums_K3[..., kinds == WORDS[0], :].sum(-2)
+    words = sums_K3[..., kinds == _WORDS[0], :].sum(-2)
 
     def macro_f1(kind: str) -> Float:
         right, given, true = np.moveaxis(sums_K3[..., kinds == kind, :], -1, 0)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bertie.metrics.base import RESAMPLES, Float, percent_points, ratio
 from bertie.metrics.confusion import Confusion
 
-BLOCK = 1_000_000  # weights of a label's resampled examples held at once
+_BLOCK_WEIGHTS = 1_000_000  # weights of a label's resampled examples held at once
 
 
 @dataclass
@@ -43,7 +43,7 @@ class RelationScores(Confusion):
         found, total = super().report(resamples=resamples, seed=seed), len(self.truth)
         if total:
             rng, areas = np.random.default_rng(seed), []
-            at_once = max(1, BLOCK // total)
+            at_once = max(1, _BLOCK_WEIGHTS // total)
             for start in range(0, resamples, at_once):
                 rows = min(at_once, resamples - start)
                 areas.append(self._areas(rng.multinomial(total, np.full(total, 1 / total), size=rows)))

@@ -13,8 +13,8 @@ from bertie.metrics.base import RESAMPLES, Counts, Float, MetricsOf, percent_poi
 if TYPE_CHECKING:
     from scipy import sparse
 
-BLOCK = 2_000_000  # draws, or sums, held at once
-T = TypeVar("T")
+_BLOCK_DRAWS = 2_000_000  # draws, or sums, held at once
+_T = TypeVar("_T")
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -34,7 +34,7 @@ class Bootstrap:
         counts_NK = self.counts if isinstance(self.counts, sparse.csr_array) else np.asarray(self.counts, np.float64)
         units, width = counts_NK.shape
         rng = np.random.default_rng(seed)
-        at_once = max(1, BLOCK // max(1, units, width))
+        at_once = max(1, _BLOCK_DRAWS // max(1, units, width))
         for start in range(0, resamples, at_once):
             rows = min(at_once, resamples - start)
             drawn = rng.integers(units, size=(rows, units)) + np.arange(rows)[:, None] * units
@@ -79,14 +79,14 @@ def triples(rows: Sequence[Mapping[Key, Sequence[float]]], keys: Sequence[Key]) 
     return sparse.csr_array((values, (places[0], places[1])), shape=(len(rows), 3 * len(keys)))
 
 
-class Reservoir(Generic[T]):
+class Reservoir(Generic[_T]):
     """At most `size` items of a stream, each with the same probability (Vitter 1985, algorithm R)."""
 
     def __init__(self, size: int, *, seed: int = 0) -> None:
-        self.size, self.seen, self.items = max(1, size), 0, list[T]()
+        self.size, self.seen, self.items = max(1, size), 0, list[_T]()
         self._rng = np.random.default_rng(seed)
 
-    def add(self, item: T) -> None:
+    def add(self, item: _T) -> None:
         """Adds an item of the stream."""
         self.seen += 1
         if len(self.items) < self.size:

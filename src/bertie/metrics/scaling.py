@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from bertie.metrics.base import Float
 
 Kind = Literal["temperature", "vector"]
-LARGEST = 20.0  # of a temperature, and of its inverse; of a shift
-LEAST = 1e-12  # of a probability, whose logarithm is taken
+_MAX_FACTOR = 20.0  # of a temperature, and of its inverse; of a shift
+_MIN_PROBABILITY = 1e-12  # of a probability, whose logarithm is taken
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class _Fit:
     def bounds(self) -> list[tuple[float, float]]:
         """The bounds of each number."""
         size = self.truth_EL.shape[1]
-        of_scale, of_shift = (-np.log(LARGEST), np.log(LARGEST)), (-LARGEST, LARGEST)
+        of_scale, of_shift = (-np.log(_MAX_FACTOR), np.log(_MAX_FACTOR)), (-_MAX_FACTOR, _MAX_FACTOR)
         return [of_scale] if self.kind == "temperature" else [of_scale] * size + [of_shift] * size
 
     def parts(self, x: Float) -> tuple[Float, Float]:
@@ -141,7 +141,9 @@ class _Fit:
     def _sigmoid(self, scaled_WL: Float) -> tuple[float, Float]:
         of_W, truth_EL = self.of_W, self.truth_EL
         p_WL = 1 / (1 + np.exp(-np.clip(scaled_WL, -500, 500)))
-        mean_EL = np.add.reduceat(p_WL * self.weight_W[:, None], self.first_E).clip(LEAST, 1 - LEAST)
+        mean_EL = np.add.reduceat(p_WL * self.weight_W[:, None], self.first_E).clip(
+            _MIN_PROBABILITY, 1 - _MIN_PROBABILITY
+        )
         loss = -np.log(np.where(truth_EL, mean_EL, 1 - mean_EL)).sum(1).mean()
         slope_EL = (mean_EL - truth_EL) / (mean_EL * (1 - mean_EL)) / len(truth_EL)
         return float(loss), slope_EL[of_W] * self.weight_W[:, None] * p_WL * (1 - p_WL)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 OUTSIDE = "O"
 Scheme = Literal["as_given", "bio", "bioes", "iob1"]
-Tags = Sequence[str]
+_Tags = Sequence[str]
 PREFIXES = ("B", "I", "E", "S")
-NAMELESS = "_"  # the type of a prefix alone, as seqeval calls it
+_NAMELESS = "_"  # the type of a prefix alone, as seqeval calls it
 
 
 class Entity(NamedTuple):
@@ -43,13 +43,13 @@ def split_tag(tag: str) -> tuple[str, str]:
     if tag == OUTSIDE:
         return OUTSIDE, ""
     if tag in PREFIXES:
-        return tag, NAMELESS
+        return tag, _NAMELESS
     return (tag[0], tag[2:]) if tag[1:2] == "-" and tag[0] in PREFIXES else ("S", tag)
 
 
 def tag_of(prefix: str, type: str) -> str:
     """The inverse of `split_tag`: B, PER -> B-PER; B, _ -> B."""
-    return prefix if type == NAMELESS else f"{prefix}-{type}"
+    return prefix if type == _NAMELESS else f"{prefix}-{type}"
 
 
 def renamed(tag: str, names: Mapping[str, str]) -> str:
@@ -60,7 +60,7 @@ def renamed(tag: str, names: Mapping[str, str]) -> str:
     return OUTSIDE if names[type] == OUTSIDE else tag_of(prefix, names[type])
 
 
-def tag_entities(tags: Tags, *, strict: bool = False, closed: bool = False) -> list[Entity]:
+def tag_entities(tags: _Tags, *, strict: bool = False, closed: bool = False) -> list[Entity]:
     """The entities of one sentence, in order, as seqeval has them.
 
     strict: only those whose first tag is B or S, as in its strict mode of IOB2; closed: and the last E or S, of IOBES.
@@ -78,7 +78,7 @@ def tag_entities(tags: Tags, *, strict: bool = False, closed: bool = False) -> l
     return found
 
 
-def rewrite(tags: Tags, scheme: Scheme) -> list[str]:
+def rewrite(tags: _Tags, scheme: Scheme) -> list[str]:
     """Returns the tags of the same entities in another scheme."""
     if scheme == "as_given":
         return list(tags)
@@ -121,7 +121,7 @@ class TagScores:
         """The number of sentences."""
         return len(self.sentences)
 
-    def add(self, truth: Iterable[Tags], predicted: Iterable[Tags]) -> None:
+    def add(self, truth: Iterable[_Tags], predicted: Iterable[_Tags]) -> None:
         """Counts more sentences. Raises ValueError when the numbers of words differ."""
         for true, given in zip(truth, predicted, strict=True):
             true = rewrite(true, self.scheme)

@@ -24,7 +24,7 @@ GOALS = "f1, f2, f0.5, recall@precision=0.9, precision@recall=0.95, cost"
 F_BETA = re.compile(r"f(\d+(?:\.\d+)?)")
 AT_LEAST = re.compile(r"(recall@precision|precision@recall)=(\d*\.?\d+)")
 APART = 2e-6  # below the lowest probability: twice what predictions are rounded to
-DRAWN = 60  # points of a curve in a report
+_CURVE_POINTS = 60  # points of a curve in a report
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def choose_threshold(
         total_C[-1] = np.inf if scores_N[0] >= 1 else total_C[-1]
         best, reached = int(total_C.argmin()), True
         mean_cost = float(total_C[best] / len(scores_N))
-    drawn = np.unique(np.linspace(0, len(last_C) - 1, DRAWN).round().astype(int))
+    drawn = np.unique(np.linspace(0, len(last_C) - 1, _CURVE_POINTS).round().astype(int))
     points = np.stack([threshold_C, precision_C, recall_C], 1)[drawn].round(6).tolist()
     figures = float(threshold_C[best]), float(precision_C[best]), float(recall_C[best])
     curve = tuple((t, p, r) for t, p, r in points)

@@ -19,8 +19,8 @@ from bertie.metrics.base import Float, MetricsOf
 from bertie.metrics.resample import Bootstrap
 from bertie.registry import Registry
 
-Counts = Callable[[str, str], Sequence[float]]
-Value = Callable[[Float, Float], Float]
+_Counts = Callable[[str, str], Sequence[float]]
+_Value = Callable[[Float, Float], Float]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Measure:
     means nothing for most texts.
     """
 
-    make: Callable[[str], tuple[Counts, Value]]
+    make: Callable[[str], tuple[_Counts, _Value]]
     package: str = ""
     chosen: bool = False
 
@@ -42,11 +42,11 @@ def _mean(sums: Float, examples: Float) -> Float:
     return found
 
 
-def _exact(name: str) -> tuple[Counts, Value]:
+def _exact(name: str) -> tuple[_Counts, _Value]:
     return (lambda given, true: [float(given.split() == true.split())]), _mean
 
 
-def _spaces(name: str) -> tuple[Counts, Value]:
+def _spaces(name: str) -> tuple[_Counts, _Value]:
     """F1 of the places of spaces. A place is the number of characters before it; it is right where the target has a
     space too, and all characters before it are those of the target."""
 
@@ -69,7 +69,7 @@ def _places(text: str) -> tuple[str, set[int]]:
     return "".join(words), set(accumulate(map(len, words[:-1])))
 
 
-def _sacrebleu(name: str) -> tuple[Counts, Value]:
+def _sacrebleu(name: str) -> tuple[_Counts, _Value]:
     """The library's own counts of a sentence, which it sums over a corpus; for its bootstrap too."""
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
@@ -86,7 +86,7 @@ def _sacrebleu(name: str) -> tuple[Counts, Value]:
     return counts, value
 
 
-def _rouge(name: str) -> tuple[Counts, Value]:
+def _rouge(name: str) -> tuple[_Counts, _Value]:
     from rouge_score.rouge_scorer import RougeScorer
 
     scorer = RougeScorer([name])

@@ -36,7 +36,7 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {  # settings that change a greedy a
     "exponential_decay_length_penalty": (),
     "guidance_scale": (1, 1.0),
 }
-IDS = ("eos_token_id", "pad_token_id", "decoder_start_token_id")
+_IDS = ("eos_token_id", "pad_token_id", "decoder_start_token_id")
 
 
 def check_adapter(folder: Path) -> None:
@@ -95,7 +95,7 @@ def check_generation(folder: Path, public: Mapping[str, object]) -> None:
     if not isinstance(told, dict):
         raise DataError(f"{folder / GENERATION} holds a {type(told).__name__}; an object of settings was expected.")
     odd = [name for name, neutral in NEUTRAL.items() if told.get(name) is not None and told[name] not in neutral]
-    odd += [name for name in IDS if None not in (told.get(name), public.get(name)) and told[name] != public[name]]
+    odd += [name for name in _IDS if None not in (told.get(name), public.get(name)) and told[name] != public[name]]
     if odd:
         shown = ", ".join(f"{name}={str(told[name])[:40]}" for name in odd[:5])
         raise DataError(

@@ -17,7 +17,7 @@ from bertie.models.flat import NotRepresentable, built, placed
 
 CONFIG = "config.json"
 QUANTIZATION = "quantization_config"  # a key of it
-OWN = "bertie"
+OWN_KEY = "bertie"
 """The key of config.json for fields that the family's public keys cannot express."""
 OWN_TYPE = "bertie-"
 """The prefix of model_type in a file with such fields, so that other programs do not misread it."""
@@ -88,9 +88,9 @@ class Codec:
         for name, (times, other) in self.implied.items():
             if name not in fields and isinstance(fields.get(other), int):
                 fields[name] = fields[other] if times == 1 else times * fields[other]
-        own = public.get(OWN, {})
+        own = public.get(OWN_KEY, {})
         if not isinstance(own, dict):
-            raise DataError(f"{where}: {OWN} is a {type(own).__name__}, not an object of keys and values.")
+            raise DataError(f"{where}: {OWN_KEY} is a {type(own).__name__}, not an object of keys and values.")
         try:
             config = built(type(self.base), placed(self.base, fields, lenient=True))
             return built(type(self.base), placed(config, own)) if own else config
@@ -114,11 +114,11 @@ class Codec:
         """Converts an EncoderConfig to config.json, on top of the `original` one. Without it, every key is written."""
         written, own = self._written(config), self.own(config)
         named: dict[str, Any] = (
-            {"model_type": OWN_TYPE + self.model_type, OWN: own} if own else {"model_type": self.model_type}
+            {"model_type": OWN_TYPE + self.model_type, OWN_KEY: own} if own else {"model_type": self.model_type}
         )
         if not original:
             return {**named, **self.fixed, "dtype": "float32", **written}
-        public_keys = {key: value for key, value in original.items() if key != OWN}
+        public_keys = {key: value for key, value in original.items() if key != OWN_KEY}
         meant, flat = self.config(public_keys, CONFIG).flat(), config.flat()
         differing = {key for ours, key in self.keys.items() if meant.get(ours) != flat.get(ours)}
         changed = {key: value for key, value in written.items() if key in differing}
@@ -127,7 +127,7 @@ class Codec:
             if original.get(key) not in (None, "float32"):
                 changed[key] = "float32"  # what is saved, whatever was read
         merged = {**original, **changed, **named}
-        return merged if own else {key: value for key, value in merged.items() if key != OWN}
+        return merged if own else {key: value for key, value in merged.items() if key != OWN_KEY}
 
     def _written(self, config: EncoderConfig) -> dict[str, object]:
         """Returns the fields that public keys can express. Of several fields with one key, the last one counts."""

@@ -14,7 +14,7 @@ from bertie.errors import DataError, UsageError
 from bertie.models import flat
 from bertie.models.head_config import HeadConfigs
 from bertie.models.kinds import (
-    MOST,
+    MAX_SETTING,
     MOST_LAYERS,
     Activation,
     Alternating,
@@ -35,7 +35,7 @@ from bertie.models.kinds import (
     within,
 )
 
-CHOICES = (  # what `Encoder` reads, and an encoder of another build does not
+ENCODER_CHOICES = (  # what `Encoder` reads, and an encoder of another build does not
     *("positions", "attention", "layer", "sharing", "inputs", "causal", "norm_type", "pooler_dense"),
     "max_position_embeddings",
     *("project_embeddings", "trigram_embeddings", "rescale_embeddings", "embedding_norm", "embedding_dropout"),
@@ -101,13 +101,13 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
         for name in sizes:
-            within(name, getattr(self, name), 1, MOST)
+            within(name, getattr(self, name), 1, MAX_SETTING)
         for name in ("type_vocab_size", "pad_token_id", "sep_token_id", "decoder_start_token_id"):
-            within(name, getattr(self, name), 0, MOST)
-        within("eos_token_id", self.eos_token_id or 0, 0, MOST)
+            within(name, getattr(self, name), 0, MAX_SETTING)
+        within("eos_token_id", self.eos_token_id or 0, 0, MAX_SETTING)
         within("num_decoder_layers", self.num_decoder_layers or 0, 0, MOST_LAYERS)
         within("num_hidden_layers", self.num_hidden_layers, 0, MOST_LAYERS)
-        within("embedding_size", 1 if self.embedding_size is None else self.embedding_size, 1, MOST)
+        within("embedding_size", 1 if self.embedding_size is None else self.embedding_size, 1, MAX_SETTING)
         for name in DROPOUTS:
             within(name, getattr(self, name) or 0.0, 0.0, 0.999)
         for name in ("initializer_range", "layer_norm_eps"):
@@ -203,4 +203,4 @@ class EncoderConfig:
     def max_length(self) -> int:
         """The most tokens a sequence can have."""
         bounded = isinstance(self.positions, Learned | LearnedRelative | Rotary)
-        return self.max_position_embeddings - self.position_offset if bounded else MOST
+        return self.max_position_embeddings - self.position_offset if bounded else MAX_SETTING

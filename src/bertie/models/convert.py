@@ -26,17 +26,25 @@ from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.files import LOCK, atomic_write, check_readable, files_in, is_leftover, read_json, some_of, write_json
 from bertie.folders import check_other, made_once
 from bertie.models.beside import check_generation
-from bertie.models.folder import MODEL_FOLDER, copy_other_files
+from bertie.models.files import (
+    FOREIGN,
+    MODEL_FOLDER,
+    WEIGHTS,
+    WEIGHTS_INDEX,
+    copy_other_files,
+    has_weights,
+    weight_files,
+)
 from bertie.models.model import TorchModel
 from bertie.models.sentence import check_modules, module_folders
 from bertie.models.variant import CONFIG, Variant, method_of, read_public
-from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, decoder_biases, has_weights, weight_files
+from bertie.models.weights import WeightsFolder, decoder_biases
 
 Precision = Literal["float32", "float16", "bfloat16"]
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 UNPICKLE_LIMIT_S = 3600
 WIDTHS = ("embedding_dimension", "word_embedding_dimension")  # of a pooling of sentence-transformers 6, and of older
-READ = "in_features"  # of a Dense module
+_DENSE_INPUTS = "in_features"  # of a Dense module
 HALVES: dict[str, Precision] = {"F16": "float16", "BF16": "bfloat16"}  # as safetensors names them
 
 
@@ -94,7 +102,7 @@ def save_like(model: TorchModel, folder: Path, source: Path) -> None:
     width, widened = model.config.hidden_size, False
     for path in (path / CONFIG for path in module_folders(folder) if path != folder):  # the pooling, then what reads it
         settings = read_json(path) if path.is_file() else {}
-        if widened and READ in settings:
+        if widened and _DENSE_INPUTS in settings:
             raise UsageError(
                 f"{source} has a matrix after its pooling ({path.parent.name}), which reads vectors of the old width. "
                 "Omit --times; --intermediate works."
@@ -149,7 +157,7 @@ def _written(
             where = {names[name]: file for file, shard in zip(files, shards, strict=True) for name in shard}
             where |= {other: where[names[name]] for name, other in second.items()}
             index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
-            write_json(made / INDEX, index)
+            write_json(made / WEIGHTS_INDEX, index)
     copied = (*_copy_rest(source, made), *_copy_modules(source, made, unsafe))
     write_json(made / CONFIG, _with_precision(public, precision))  # last: a folder without it is not a model
     return Converted(len(sizes) + len(second), total, len(files), precision, copied)
@@ -202,7 +210,9 @@ def _copy_rest(source: Path, out: Path) -> tuple[str, ...]:
         console.warn(f"Not copied, since it cannot be read: {some_of(unreadable)}.")
     for path in files:
         name = path.relative_to(source)
-        ours = str(name) in (CONFIG, INDEX) or path.name in (CHECKSUMS, LOCK) or any(map(is_leftover, name.parts))
+        ours = (
+            str(name) in (CONFIG, WEIGHTS_INDEX) or path.name in (CHECKSUMS, LOCK) or any(map(is_leftover, name.parts))
+        )
         weights = path.suffix in (".safetensors", ".bin", ".h5", ".msgpack", ".ot", ".onnx") or path.name in FOREIGN
         if weights or ours or path.suffix == ".py":
             continue
@@ -234,7 +244,7 @@ def _opened(source: Path, unsafe: bool) -> Iterator[Path]:
         for pickle in _pickles(source):
             _unpickle(pickle, folder / f"{pickle.name}.safetensors")
         names = sorted(path.name for path in folder.iterdir())
-        write_json(folder / INDEX, {"weight_map": {str(i): name for i, name in enumerate(names)}})
+        write_json(folder / WEIGHTS_INDEX, {"weight_map": {str(i): name for i, name in enumerate(names)}})
         yield folder
 
 

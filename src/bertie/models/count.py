@@ -9,7 +9,7 @@ from functools import singledispatch
 
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import (
-    GATED,
+    GATED_ACTIVATIONS,
     Bottleneck,
     Disentangled,
     Frames,
@@ -128,7 +128,7 @@ def _layer(config: EncoderConfig) -> int:
 
 def _ups(config: EncoderConfig) -> int:
     """Returns the number of matrices that expand in the feed-forward network: 2 with a gate."""
-    return 2 if config.hidden_act in GATED else 1
+    return 2 if config.hidden_act in GATED_ACTIVATIONS else 1
 
 
 @singledispatch

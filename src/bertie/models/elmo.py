@@ -18,13 +18,13 @@ import torch
 from torch import Tensor, nn, ones, zeros
 
 from bertie.errors import DataError, UsageError
-from bertie.models.config import CHOICES, EncoderConfig
+from bertie.models.config import ENCODER_CHOICES, EncoderConfig
 from bertie.models.count import forward_flops, parameters, predictions_per_token
 from bertie.models.encoder import EncoderOutput
 from bertie.models.head_config import HeadConfigs, SequenceConfig
-from bertie.models.kinds import MOST, NoPositions, Positions, within
+from bertie.models.kinds import MAX_SETTING, NoPositions, Positions, within
 from bertie.nn.bilstm import BiLSTM, mirror
-from bertie.nn.characters import CHARACTERS, CharacterCNN, character_ids
+from bertie.nn.characters import CHARACTER_IDS, CharacterCNN, character_ids
 from bertie.nn.dropout import dropout
 from bertie.nn.layout import Layout, Packed, Padded
 from bertie.text.tokenizer import Tokenizer
@@ -40,7 +40,7 @@ class ElmoConfig(EncoderConfig):
     """
 
     unread: ClassVar = frozenset(
-        {*CHOICES, "num_attention_heads", "hidden_act", "layer_norm_eps", "attention_probs_dropout_prob"}
+        {*ENCODER_CHOICES, "num_attention_heads", "hidden_act", "layer_norm_eps", "attention_probs_dropout_prob"}
     )
 
     vocab_size: int = 793_471
@@ -53,7 +53,7 @@ class ElmoConfig(EncoderConfig):
     positions: Positions = NoPositions()  # an LSTM reads on and on
     pooler: bool = False
     heads: HeadConfigs = field(default=HeadConfigs(sequence=SequenceConfig(sequence_act="tanh")))
-    char_vocab_size: int = CHARACTERS
+    char_vocab_size: int = CHARACTER_IDS
     max_characters_per_token: int = 50
     filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
     num_highway_layers: int = 2
@@ -62,13 +62,13 @@ class ElmoConfig(EncoderConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within("char_vocab_size", self.char_vocab_size, CHARACTERS, MOST)
+        within("char_vocab_size", self.char_vocab_size, CHARACTER_IDS, MAX_SETTING)
         within("max_characters_per_token", self.max_characters_per_token, 3, 10_000)
         within("num_highway_layers", self.num_highway_layers, 0, 1_000)
         within("number of filters", len(self.filters), 1, MOST_FILTERS)
         for width, count in self.filters:
             within("filter width", width, 1, self.max_characters_per_token)
-            within("filter count", count, 1, MOST)
+            within("filter count", count, 1, MAX_SETTING)
         for name in ("cell_clip", "state_clip"):
             within(name, getattr(self, name), 0.0, 1e6)
         if self.embedding_size is None:

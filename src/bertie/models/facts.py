@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from bertie.errors import UnknownName, UsageError
-from bertie.models.generation import WRITTEN
+from bertie.models.generation import WRITTEN_PREFIX
 from bertie.models.head_config import Rows
-from bertie.models.kinds import MOST
+from bertie.models.kinds import MAX_SETTING
 from bertie.models.sentence import MODES, SentenceModules, read_sentence
 from bertie.training_facts import TrainingFacts, read_training_facts
 
@@ -24,19 +24,19 @@ OF_ENCODER: Mapping[str, Rows] = {
     **dict.fromkeys(("pooler_output", *POOLED), "sequence"),
 }
 """The arrays that every model can return."""
-LAYER = "layer_"
+_LAYER = "layer_"
 OF_FILES = ("sentence", "training_facts")
 """The facts that files of a model folder hold."""
 
 
 def layer_output(layer: int) -> str:
     """Returns the name of the hidden states after a layer; 0: of the embeddings."""
-    return f"{LAYER}{layer}"
+    return f"{_LAYER}{layer}"
 
 
 def layer_of(output: str) -> int | None:
     """Returns the layer of an output that `layer_output` names; None for other outputs."""
-    return int(output.removeprefix(LAYER)) if output.startswith(LAYER) else None
+    return int(output.removeprefix(_LAYER)) if output.startswith(_LAYER) else None
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Facts:
     @property
     def limited(self) -> bool:
         """Whether the model has a number of positions."""
-        return self.max_length < MOST
+        return self.max_length < MAX_SETTING
 
     @property
     def essential_outputs(self) -> list[str]:
@@ -157,7 +157,7 @@ class Facts:
 
     def rows_of(self, output: str) -> Rows:
         """Returns the unit of the rows of an output. Raises UsageError for one that an exported graph does not have."""
-        if self.writes and output.startswith(WRITTEN):
+        if self.writes and output.startswith(WRITTEN_PREFIX):
             return "sequence"
         if output not in self.outputs:
             known = ", ".join(self.outputs)

@@ -20,7 +20,7 @@ from bertie.errors import UsageError, nearest
 from bertie.models import kinds
 from bertie.models.head_config import HeadConfigs
 
-C = TypeVar("C")  # an EncoderConfig, which imports this module
+_C = TypeVar("_C")  # an EncoderConfig, which imports this module
 UNIONS: dict[str, tuple[Any, ...]] = {
     "positions": get_args(kinds.Positions),
     "attention": get_args(kinds.Attention),
@@ -28,8 +28,8 @@ UNIONS: dict[str, tuple[Any, ...]] = {
     "sharing": get_args(kinds.Sharing),
     "inputs": get_args(kinds.Inputs),
 }
-HEADS = {name: head for head, settings in asdict(HeadConfigs()).items() for name in settings}  # setting -> its head
-ALIASES = {"attention_type": "attention"}  # BigBird's name, which people know
+_HEADS = {name: head for head, settings in asdict(HeadConfigs()).items() for name in settings}  # setting -> its head
+_ALIASES = {"attention_type": "attention"}  # BigBird's name, which people know
 ADAPTERS: dict[type, TypeAdapter[Any]] = {}  # what validates a class of configs, made once
 PUBLIC_KINDS = {"attention": {"original_full": "full"}}
 
@@ -50,10 +50,10 @@ def flattened(config: Any) -> dict[str, object]:
         values[union] = settings.pop("kind")
         values |= settings
     heads = values.pop("heads")
-    return values | {name: getattr(getattr(heads, head), name) for name, head in HEADS.items()}
+    return values | {name: getattr(getattr(heads, head), name) for name, head in _HEADS.items()}
 
 
-def changed(config: C, changes: Mapping[str, Any]) -> C:
+def changed(config: _C, changes: Mapping[str, object]) -> _C:
     """Returns the config with other values, by flat names. Raises UsageError for values that do not apply to it."""
     new: Any
     try:
@@ -67,15 +67,15 @@ def changed(config: C, changes: Mapping[str, Any]) -> C:
             "max_position_embeddings is the size of a table that this model does not have: its positions are "
             f"{new.positions.kind}, without a maximum length. Omit it."
         )
-    changed: C = new
+    changed: _C = new
     return changed
 
 
-def built(kind: type[C], tree: Mapping[str, Any]) -> C:
+def built(kind: type[_C], tree: Mapping[str, object]) -> _C:
     """Returns a config from a tree of plain values. Raises NotRepresentable for a value of the wrong type."""
     try:
         adapter = ADAPTERS[kind] = ADAPTERS.get(kind) or TypeAdapter(kind)
-        config: C = adapter.validate_json(json.dumps(tree), strict=True)
+        config: _C = adapter.validate_json(json.dumps(tree), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         name = [part for part in first["loc"] if isinstance(part, str) and part in _names(kind)][-1]
@@ -92,7 +92,7 @@ def placed(config: Any, changes: Mapping[str, object], *, lenient: bool = False)
     that is unknown, or does not apply to the kinds.
     """
     tree = asdict(config)
-    changes = {ALIASES.get(name, name): value for name, value in changes.items()}
+    changes = {_ALIASES.get(name, name): value for name, value in changes.items()}
     for union in UNIONS.keys() & changes.keys():
         tree[union] = _of_kind(union, changes[union], tree[union])
     rest = {name: value for name, value in changes.items() if name not in UNIONS}
@@ -104,8 +104,8 @@ def placed(config: Any, changes: Mapping[str, object], *, lenient: bool = False)
             elif value is None and chosen:
                 tree[union] = {"kind": UNIONS[union][0].kind}
     for name, value in rest.items():
-        if name in HEADS:
-            tree["heads"][HEADS[name]][name] = value
+        if name in _HEADS:
+            tree["heads"][_HEADS[name]][name] = value
         elif name in tree and name != "heads":
             tree[name] = value
         elif (part := _union_of(name)) is None:
@@ -152,4 +152,4 @@ def _union_of(name: str) -> str | None:
 def _names(kind: type[Any]) -> tuple[str, ...]:
     """Returns every flat name of a config class."""
     own = [field.name for field in fields(kind) if field.name != "heads"]
-    return (*own, *HEADS, *(name for members in UNIONS.values() for member in members for name in _settings(member)))
+    return (*own, *_HEADS, *(name for members in UNIONS.values() for member in members for name in _settings(member)))

@@ -1,6 +1,5 @@
 """Builds models from a config, and opens them from a folder in Hugging Face format. models/saving.py writes them."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -10,55 +9,30 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import xxhash
 from torch import Tensor, nn
 
 from bertie.console import console
 from bertie.errors import DataError, UsageError
-from bertie.files import file_hash
-from bertie.folders import ANYTHING, Kind
-from bertie.models.codec import OWN
+from bertie.models.codec import OWN_KEY
 from bertie.models.config import EncoderConfig
 from bertie.models.generation import DECODER
-from bertie.models.heads import HEADS, Head, labelled
+from bertie.models.heads import HEADS, labelled
+from bertie.models.heads.base import Head
 from bertie.models.kinds import Unshared
 from bertie.models.model import TorchModel
 from bertie.models.names import check_public_names
-from bertie.models.sentence import module_folders
 from bertie.models.seq2seq import assembled
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
-from bertie.models.weights import INDEX, WEIGHTS, WORD, LoadReport, WeightsFolder, load_weights, weight_files
+from bertie.models.weights import WORD_EMBEDDINGS, LoadReport, WeightsFolder, load_weights
 from bertie.nn.init import shapes_only
-from bertie.text.sentence import LENGTHS
-from bertie.text.vocabulary import TOKENIZER_FOLDER
-from bertie.training_facts import FILE, TRAFFIC, TrainingFacts, read_training_facts
+from bertie.training_facts import TrainingFacts, read_training_facts
 
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
 """Heads by name, or a function that makes them from a config (an objective's or task's `heads`)."""
 
-MODEL_FOLDER = Kind(
-    "model",
-    begins=(WEIGHTS, INDEX),
-    files=(
-        *(CONFIG, WEIGHTS, INDEX, "model-*.safetensors", "README.md", FILE, TRAFFIC),
-        *("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "score.json"),
-        *TOKENIZER_FOLDER.files,
-    ),
-    folders={
-        "1_Pooling": Kind("pooling", ("",), ("config.json",)),
-        "2_Dense": Kind("dense", ("",), (CONFIG, WEIGHTS)),
-        **dict.fromkeys(("2_Normalize", "3_Normalize"), ANYTHING),
-        "onnx": ANYTHING,
-        "adapter": ANYTHING,
-    },
-    use="bertie info {}",
-)
-
-BESIDE = ("modules.json", *LENGTHS, "config_sentence_transformers.json")
-"""What sentence-transformers reads next to a model."""
-POOLER = "encoder.pooler.weight"
+_POOLER = "encoder.pooler.weight"
 MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
-FEATURES = r"|encoder\.embeddings\.features\."  # but for a model of texts that is to read feature vectors too
+_FEATURES = r"|encoder\.embeddings\.features\."  # but for a model of texts that is to read feature vectors too
 
 
 def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> TorchModel:
@@ -111,7 +85,7 @@ def load(
             heads_or_own = _own_heads(variant, public, weights, labels, where) if heads is None else heads
             modules = _make(variant, heads_or_own, config)
             # A new head that does not read the pooler leaves it behind, as the classes of transformers do
-            kept = _stored(variant, POOLER, weights) and not (fresh_heads and modules)
+            kept = _stored(variant, _POOLER, weights) and not (fresh_heads and modules)
             config = config.replace(pooler=_read_pooler(modules) or kept)
             if heads is None and _read_pooler(modules):
                 _check_pooled(variant, config, public, where)
@@ -120,7 +94,7 @@ def load(
         fill = partial(model.initialize, seed)
         dropped = _without_heads(model, variant, weights) if fresh_heads else []
         reads_more = config.feature_size is not None and variant.config(public, where).feature_size is None
-        may_be_fresh = MAY_BE_FRESH + (FEATURES if reads_more else "")
+        may_be_fresh = MAY_BE_FRESH + (_FEATURES if reads_more else "")
         report = load_weights(model, weights, may_be_fresh=may_be_fresh, fill=fill)
         _warn_of_unread(variant, weights, report, where)
         stored = {name: weights.fused(variant.table.public(name)) for name in report.loaded}
@@ -156,25 +130,6 @@ def _without_heads(model: TorchModel, variant: Variant, weights: WeightsFolder) 
     return sorted(found)
 
 
-def copy_other_files(source: Path, target: Path) -> None:
-    """Copies the files of sentence-transformers: the list of modules, and the settings and weights of each.
-
-    And what is known of the training's texts, which bertie drift compares with.
-    """
-    folders = (path for path in module_folders(source) if path != source)
-    modules = [f"{path.name}/{name}" for path in folders for name in (CONFIG, WEIGHTS)]
-    for name in (*BESIDE, TRAFFIC, *modules):
-        if (source / name).is_file():
-            (target / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(source / name, target / name)
-
-
-def fingerprint(folder: Path) -> str:
-    """Returns a hash of the weights and the config of a folder. Raises DataError where there are none."""
-    read_public(folder)
-    return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, [folder / CONFIG, *weight_files(folder)])).encode())
-
-
 def _make(variant: Variant, heads: Heads, config: EncoderConfig) -> Mapping[str, nn.Module]:
     made = heads(config) if callable(heads) else heads or {}
     return {DECODER: HEADS[DECODER](config), **made} if variant.needs_decoder(made) else made
@@ -186,7 +141,7 @@ def _read_pooler(heads: Mapping[str, nn.Module]) -> bool:
 
 def _check_pooled(variant: Variant, config: EncoderConfig, public: Mapping[str, Any], where: str) -> None:
     """Raise DataError for a classifier that was trained on what our pooler does not read."""
-    if lost := variant.unpooled & variant.own(config).keys() - public.get(OWN, {}).keys():
+    if lost := variant.unpooled & variant.own(config).keys() - public.get(OWN_KEY, {}).keys():
         raise DataError(
             f"{where}: the classifier of this {', '.join(lost)} model was trained on the first token, which sees no "
             "other token. Its answers do not depend on the text. Fine-tune the model again; its head starts fresh."
@@ -221,8 +176,8 @@ def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, wher
         found = _count(variant, "heads.decoder.layers.{}.down.weight", weights)
         if found:  # 0: an encoder alone, whose config.json still speaks of the decoder it came from
             _agree_on(config, "num_decoder_layers", found, where)
-    stored = _stored(variant, WORD, weights)
-    if stored and (rows := weights.shape(_public(variant, WORD))[:1]) != (config.vocab_size,):
+    stored = _stored(variant, WORD_EMBEDDINGS, weights)
+    if stored and (rows := weights.shape(_public(variant, WORD_EMBEDDINGS))[:1]) != (config.vocab_size,):
         raise DataError(
             f"{where}: vocab_size is {config.vocab_size:,}, but the weights have {rows[0] if rows else 0:,} "
             "rows. Use the config.json that was saved with the weights."
@@ -244,7 +199,7 @@ def _tied(variant: Variant, head: str, said: bool, weights: WeightsFolder) -> bo
         if head == "mlm":
             weights.use_decoder_bias()
         return False
-    weights.stored[_public(variant, WORD)] += weights.stored.pop(_public(variant, decoder))  # a copy
+    weights.stored[_public(variant, WORD_EMBEDDINGS)] += weights.stored.pop(_public(variant, decoder))  # a copy
     return True
 
 

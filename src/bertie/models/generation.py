@@ -6,10 +6,10 @@ from math import inf, isfinite
 
 from bertie.errors import UsageError, WrongValue
 
-WRITTEN = "written:"
+WRITTEN_PREFIX = "written:"
 DECODER = "decoder"  # the head that an encoder-decoder has
 LOWEST_TEMPERATURE = 0.001  # below it, the logits divided by it can overflow
-KINDS = {
+_KINDS = {
     "max_new_tokens": int,
     "num_beams": int,
     "temperature": int | float,
@@ -38,7 +38,7 @@ class GenerationConfig:
         return written_output(self)
 
     def __post_init__(self) -> None:
-        for name, kind in KINDS.items():
+        for name, kind in _KINDS.items():
             if not isinstance(value := getattr(self, name), kind):
                 wanted = "a whole number" if kind in (int, int | None) else "a number"
                 raise WrongValue(f"{name} is {value!r}; it must be {wanted}.")
@@ -61,9 +61,13 @@ class GenerationConfig:
 
 def written_output(writing: GenerationConfig) -> str:
     """Returns the name of the array of generated tokens: (B, max_new_tokens), -1 after the end of a text."""
-    return WRITTEN + json.dumps(asdict(writing), sort_keys=True)
+    return WRITTEN_PREFIX + json.dumps(asdict(writing), sort_keys=True)
 
 
 def writing_of(output: str) -> GenerationConfig | None:
     """Returns the settings in an output that `written_output` names; None for other outputs."""
-    return GenerationConfig(**json.loads(output.removeprefix(WRITTEN))) if output.startswith(WRITTEN) else None
+    return (
+        GenerationConfig(**json.loads(output.removeprefix(WRITTEN_PREFIX)))
+        if output.startswith(WRITTEN_PREFIX)
+        else None
+    )

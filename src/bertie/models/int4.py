@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
-LEVELS = 16
-SIZE = 32  # features of a group, at most; with 64, all-MiniLM's vectors keep a cosine of 0.987 instead of 0.990
+_LEVELS = 16
+_GROUP_SIZE = 32  # features of a group, at most; with 64, all-MiniLM's vectors keep a cosine of 0.987 instead of 0.990
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Int4Weight:
 
     PARTS: ClassVar = ("step", "low")
     BITS: ClassVar = 4
-    LEVELS: ClassVar = LEVELS
+    LEVELS: ClassVar = _LEVELS
 
     @staticmethod
     def groups(features: int) -> NDArray[np.int64]:
@@ -46,7 +46,7 @@ class Int4Weight:
         return (*stored[:-1], 2 * stored[-1]) if stored else stored
 
     @classmethod
-    def packed(cls, numbers: NDArray[Any], step: NDArray[Any], low: NDArray[Any]) -> "Int4Weight":
+    def packed(cls, numbers: NDArray[np.generic], step: NDArray[np.generic], low: NDArray[np.generic]) -> "Int4Weight":
         """Returns the matrix of numbers from 0 to 15. numbers (N, K), step and low (N, G)."""
         small = numbers.astype(np.uint8)
         values = (small[:, ::2] | small[:, 1::2] << 4).astype(np.uint8)
@@ -92,6 +92,6 @@ class Int4Weight:
 
 
 def groups(features: int) -> NDArray[np.int64]:
-    """Returns the group of each feature: as few groups as hold `SIZE` features each, of equal size. -> (K,)"""
-    size = -(-features // -(-features // SIZE))
+    """Returns the group of each feature: as few groups as hold `_GROUP_SIZE` features each, of equal size. -> (K,)"""
+    size = -(-features // -(-features // _GROUP_SIZE))
     return np.arange(features) // size

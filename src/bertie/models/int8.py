@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float32]
 Int = NDArray[np.int64]
 MOST_GROUPS = 4  # of input features
-LARGEST = 1e6  # of a scale, factor or offset: products of them stay finite
+_MAX_FACTOR = 1e6  # of a scale, factor or offset: products of them stay finite
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ class Int8Weight:
             raise ValueError("each of the K input features must have a group, a factor and an offset")
         if not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in (scale, inv, off)):
             raise ValueError("a scale, factor or offset is not a finite number")
-        if not all(np.abs(array.astype(np.float64)).max(initial=0) < LARGEST for array in (scale, inv, off)):
-            raise ValueError(f"a scale, factor or offset is {LARGEST:g} or more")
+        if not all(np.abs(array.astype(np.float64)).max(initial=0) < _MAX_FACTOR for array in (scale, inv, off)):
+            raise ValueError(f"a scale, factor or offset is {_MAX_FACTOR:g} or more")
         sizes = np.bincount(group, minlength=len(scale)) if group.min(initial=0) >= 0 else np.zeros(1)
         if len(sizes) > min(len(scale), MOST_GROUPS) or not sizes.all() or (len(sizes) > 1 and (sizes % 16).any()):
             raise ValueError(f"the input features fall into 1 to {MOST_GROUPS} groups of a multiple of 16 each")
@@ -117,7 +117,7 @@ def nearest_rows(rows: Floats) -> tuple[NDArray[np.int8], Floats]:
     return np.rint(rows / scale[:, None]).astype(np.int8), scale
 
 
-def added_together(group: NDArray[Any]) -> list[Int]:
+def added_together(group: NDArray[np.generic]) -> list[Int]:
     """For each group of input features, those whose products AVX2 adds up in 16 bits. group (K,) -> (sets, 4) each
 
     The features of a group lie side by side. Two neighbors are added, and the same two of the next four.
@@ -126,7 +126,7 @@ def added_together(group: NDArray[Any]) -> list[Int]:
     return [own.reshape(-1, 2, 2, 2).swapaxes(1, 2).reshape(-1, 4) for own in features]
 
 
-def excess(values: NDArray[Any], most: int) -> Floats:
+def excess(values: NDArray[np.generic], most: int) -> Floats:
     """Returns the factor of each row's steps that keeps sets in bounds. values (N, sets, n) -> (N,), 1 or more"""
     sums = np.maximum(np.maximum(values, 0).sum(2, dtype=np.int64), -np.minimum(values, 0).sum(2, dtype=np.int64))
     found: Floats = np.maximum(sums.max(1, initial=0) / (most - values.shape[2] / 2), 1).astype(np.float32)

@@ -16,7 +16,9 @@ from typing import ClassVar, Literal, Protocol
 
 from bertie.errors import DataError
 
-MOST = 2**28  # of anything; whoever asks for more has a damaged file, and a product of two still counts in 64 bits
+MAX_SETTING = (
+    2**28
+)  # of anything; whoever asks for more has a damaged file, and a product of two still counts in 64 bits
 MOST_LAYERS = 10_000  # shared layers cost no memory, so nothing else would stop a file that asks for a billion
 Activation = Literal[
     "gelu",
@@ -38,7 +40,7 @@ Activation = Literal[
     "sigmoid",
     "linear",
 ]
-GATED = ("geglu", "reglu", "swiglu", "geglu_erf")  # activations that take two matrices
+GATED_ACTIVATIONS = ("geglu", "reglu", "swiglu", "geglu_erf")  # activations that take two matrices
 
 
 def within(name: str, value: float, low: float, high: float) -> None:
@@ -118,9 +120,9 @@ class Relative:
     def check(self: "Relative | LearnedRelative", config: Shape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
         buckets = self.relative_attention_num_buckets
-        within("relative_attention_num_buckets", buckets, 4, MOST)
+        within("relative_attention_num_buckets", buckets, 4, MAX_SETTING)
         # beyond the distances that have a bucket of their own
-        within("relative_attention_max_distance", self.relative_attention_max_distance, buckets // 2 + 1, MOST)
+        within("relative_attention_max_distance", self.relative_attention_max_distance, buckets // 2 + 1, MAX_SETTING)
         if not isinstance(config.attention, Full):
             raise DataError(
                 f"positions={self.kind} needs attention=full; this model's is {config.attention.kind}. "
@@ -160,8 +162,8 @@ class Disentangled:
 
     def check(self, config: Shape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
-        within("position_buckets", self.position_buckets, 0, MOST)
-        within("max_relative_positions", self.max_relative_positions, self.position_buckets // 2 + 2, MOST)
+        within("position_buckets", self.position_buckets, 0, MAX_SETTING)
+        within("max_relative_positions", self.max_relative_positions, self.position_buckets // 2 + 2, MAX_SETTING)
         if not isinstance(config.attention, Full) or config.layer.kind != "residual" or config.causal:
             raise DataError("positions=disentangled needs attention=full, layer=residual and causal=false.")
         if config.attention_size != config.hidden_size:
@@ -254,7 +256,7 @@ class Window:
                     f"{name} has one value per layer, but layers that share their weights need a single value."
                 )
             for one in value if isinstance(value, tuple) else (value,):
-                within(name, one, 1, MOST)
+                within(name, one, 1, MAX_SETTING)
                 if name == "attention_window" and one % 2:
                     raise DataError(f"attention_window is {one}; it must be even, since half of it lies on each side.")
 
@@ -283,7 +285,7 @@ class Alternating:
 
     def check(self, config: Shape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
-        within("local_attention", self.local_attention, 2, MOST)
+        within("local_attention", self.local_attention, 2, MAX_SETTING)
         within("global_attn_every_n_layers", self.global_attn_every_n_layers, 1, MOST_LAYERS)
         if config.layer.kind != "residual" or not isinstance(config.sharing, Unshared):
             raise DataError("attention=alternating needs layer=residual, and layers with weights of their own.")
@@ -312,9 +314,9 @@ class BlockSparse:
 
     def check(self, config: Shape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
-        within("block_size", self.block_size, 1, MOST)
-        within("num_random_blocks", self.num_random_blocks, 0, MOST)
-        if config.max_length == MOST:
+        within("block_size", self.block_size, 1, MAX_SETTING)
+        within("num_random_blocks", self.num_random_blocks, 0, MAX_SETTING)
+        if config.max_length == MAX_SETTING:
             raise DataError(
                 "attention=block_sparse needs positions=learned, which limits the number of blocks; this "
                 f"model has positions={config.positions.kind}."
@@ -361,7 +363,9 @@ class Residual:
 
     def check(self, config: Shape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
-        within("attention_head_size", 1 if self.attention_head_size is None else self.attention_head_size, 1, MOST)
+        within(
+            "attention_head_size", 1 if self.attention_head_size is None else self.attention_head_size, 1, MAX_SETTING
+        )
         within("conv_kernel_size", self.conv_kernel_size, 0, 1_001)
         if self.conv_kernel_size and (self.norm, self.conv_kernel_size % 2, config.causal) != ("post", 1, False):
             raise DataError("A convolution (conv_kernel_size) needs norm=post, an odd width and causal=false.")
@@ -390,12 +394,12 @@ class Bottleneck:
 
     def check(self, config: Shape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
-        within("bottleneck_size", self.bottleneck_size, 1, MOST)
+        within("bottleneck_size", self.bottleneck_size, 1, MAX_SETTING)
         within("num_feedforward_networks", self.num_feedforward_networks, 1, MOST_LAYERS)
         _divides("bottleneck_size", self.bottleneck_size, config.num_attention_heads)
         if not isinstance(config.attention, Full):
             raise DataError(f"layer=bottleneck needs attention=full, but this model has {config.attention.kind}.")
-        if config.hidden_act in GATED:
+        if config.hidden_act in GATED_ACTIVATIONS:
             raise DataError(
                 "layer=bottleneck does not support gated activations; hidden_act is "
                 f"{config.hidden_act}. Choose gelu or relu."
@@ -457,7 +461,7 @@ class Regions:
 
     def check(self, config: Shape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
-        within("visual_embedding_dim", self.visual_embedding_dim, 1, MOST)
+        within("visual_embedding_dim", self.visual_embedding_dim, 1, MAX_SETTING)
         if not (config.plain_embeddings and isinstance(config.positions, Learned) and config.type_vocab_size > 1):
             raise DataError(
                 "inputs=regions needs embeddings as wide as hidden_size, positions=learned and type_vocab_size of 2 or "
@@ -480,7 +484,7 @@ class Frames:
 
     def check(self, config: Shape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
-        within("frame_size", self.frame_size, 1, MOST)
+        within("frame_size", self.frame_size, 1, MAX_SETTING)
         if not config.plain_embeddings:
             raise DataError("inputs=frames needs embeddings as wide as hidden_size, as BERT has.")
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from functools import cache
 
 from bertie.errors import UsageError
+from bertie.models.heads import own_classes
 
 Row = tuple[str, str | tuple[str, ...]]
 
-HEAD = "heads."
+_HEADS_PREFIX = "heads."
 ENCODER, IN_HEADS, OURS = "encoder.", re.compile(r"\.(pool|reader)\."), "bertie."
 """Weights that the family's format does not have (for settings in models/codec.py) are saved under our names."""
 
@@ -41,10 +42,8 @@ class WeightTable:
                 return tuple(_fill(part, found.groups()) for part in parts)
         if name.startswith(ENCODER) or IN_HEADS.search(name):
             return (f"{OURS}{name}",)
-        from bertie.models.heads import own_classes  # with torch
-
-        if name.startswith(tuple(f"{HEAD}{head}." for heads in own_classes().values() for head in heads)):
-            return (name.removeprefix(HEAD),)  # of no public layout
+        if name.startswith(tuple(f"{_HEADS_PREFIX}{head}." for heads in own_classes().values() for head in heads)):
+            return (name.removeprefix(_HEADS_PREFIX),)  # of no public layout
         raise KeyError(name)
 
     def turned(self, public: str) -> bool:

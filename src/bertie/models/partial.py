@@ -11,14 +11,14 @@ from bertie.models.model import TorchModel
 from bertie.models.streams import TwoStreamConfig
 from bertie.nn.init import initialize
 
-LAYER = re.compile(r"encoder\.layers\.(\d+)\.")
-EMBEDDINGS = ("encoder.embeddings.", "encoder.characters.", "encoder.relative.")  # what all layers read
-POOLER = "encoder.pooler."
+LAYER_NAME = re.compile(r"encoder\.layers\.(\d+)\.")
+EMBEDDING_PREFIXES = ("encoder.embeddings.", "encoder.characters.", "encoder.relative.")  # what all layers read
+_POOLER = "encoder.pooler."
 
 
 def layer_of(name: str) -> int:
     """Returns the number of a parameter's encoder layer, from 0 at the bottom, and -1 for all other parameters."""
-    found = LAYER.match(name)
+    found = LAYER_NAME.match(name)
     return int(found[1]) if found else -1
 
 
@@ -29,7 +29,7 @@ def freeze(model: TorchModel, layers: int) -> None:
     """
     _check(model, layers, "freeze")
     for name, parameter in model.named_parameters():
-        if name.startswith(EMBEDDINGS) or 0 <= layer_of(name) < layers:
+        if name.startswith(EMBEDDING_PREFIXES) or 0 <= layer_of(name) < layers:
             parameter.requires_grad_(False)
 
 
@@ -63,7 +63,7 @@ def reinitialize(model: TorchModel, layers: int, *, seed: int) -> None:
     _check(model, layers, "reinit")
     first = model.config.num_hidden_layers - layers
     names = (name for name, _ in model.named_parameters())
-    chosen = {name for name in names if layer_of(name) >= first or name.startswith(POOLER)}
+    chosen = {name for name in names if layer_of(name) >= first or name.startswith(_POOLER)}
     stds = model.variant.stds(model.config) if model.variant else None
     initialize(model, std=model.config.initializer_range, seed=seed, only=chosen, stds=stds)
 

@@ -12,12 +12,14 @@ from torch import nn
 
 from bertie.errors import DataError, UsageError
 from bertie.files import write_json, write_text
-from bertie.models.codec import OWN, QUANTIZATION, only_here
+from bertie.models.codec import OWN_KEY, QUANTIZATION, only_here
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, Head
+from bertie.models.files import WEIGHTS
+from bertie.models.heads import HEADS
+from bertie.models.heads.base import Head
 from bertie.models.packed import PackedWeight, quantization
 from bertie.models.variant import CONFIG, OF_LABELS, Variant, read_labels, write_labels
-from bertie.models.weights import WEIGHTS, save_weights
+from bertie.models.weights import save_weights
 from bertie.training_facts import DECIDED, TrainingFacts, decided, write_training_facts
 
 
@@ -161,7 +163,7 @@ def default_card(model: Saved, variant: Variant, public: Mapping[str, Any], labe
     tag = next(pipelines, None) or "feature-extraction"
     parameters = sum(parameter.numel() for parameter in model.own_parameters().values())
     label_line = f"\nLabels: {', '.join(labels)}.\n" if labels else ""
-    own = only_here(public.get(OWN, {}))
+    own = only_here(public.get(OWN_KEY, {}))
     label_line += f"\n{own}\n" if own else ""
     return f"""---
 library_name: bertie

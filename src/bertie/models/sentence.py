@@ -49,7 +49,7 @@ ACTIVATIONS: Mapping[str, Callable[[Float], Float]] = {  # the last part of torc
     "GELU": _gelu,
     "Sigmoid": lambda x: np.asarray(1 / (1 + np.exp(-x)), np.float32),
 }
-OF_SCORES = {  # of cross-encoders, by their names in torch
+_SCORE_ACTIVATIONS = {  # of cross-encoders, by their names in torch
     "Identity": "torch.nn.modules.linear.Identity",
     "Sigmoid": "torch.nn.modules.activation.Sigmoid",
 }
@@ -152,7 +152,7 @@ def check_modules(folder: Path) -> None:
         _kinds(folder, read_json(folder / MODULES))
 
 
-def _kinds(folder: Path, listed: Any) -> list[str]:
+def _kinds(folder: Path, listed: object) -> list[str]:
     """The kinds of the modules of modules.json. Raises DataError for unknown ones."""
     if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
         raise DataError(f"{folder / MODULES} is not a list of modules.")
@@ -228,13 +228,13 @@ def _activation(folder: Path, public: Mapping[str, object], told: Mapping[str, o
         public.get(OLDER),
     )
     named = next((name for name in places if name is not None), None)
-    return None if named is None else _named_activation(named, OF_SCORES, folder)
+    return None if named is None else _named_activation(named, _SCORE_ACTIVATIONS, folder)
 
 
 def with_activation(public: Mapping[str, object], activation: str | None) -> dict[str, object]:
     """Returns a config.json that names this activation of a cross-encoder's score; None: it names none."""
     rest = {name: value for name, value in public.items() if name not in (NESTED, OLDER)}
-    return rest | ({} if activation is None else {NESTED: {"activation_fn": OF_SCORES[activation]}})
+    return rest | ({} if activation is None else {NESTED: {"activation_fn": _SCORE_ACTIVATIONS[activation]}})
 
 
 def _named_activation(named: object, known: Mapping[str, object], where: Path) -> str:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn, relu
 
 from bertie.errors import UsageError
-from bertie.models.config import CHOICES, EncoderConfig
+from bertie.models.config import ENCODER_CHOICES, EncoderConfig
 from bertie.models.count import forward_flops, parameters
 from bertie.models.encoder import Encoder, EncoderOutput
-from bertie.models.kinds import MOST, MOST_LAYERS, within
+from bertie.models.kinds import MAX_SETTING, MOST_LAYERS, within
 from bertie.models.layers import make_layer
 from bertie.nn.attention import CrossAttention, attention_bias
 from bertie.nn.dropout import add_dropout, dropout
@@ -37,7 +37,7 @@ class TwoStreamConfig(EncoderConfig):
     A region's vector has visual_feat_dim numbers, then the visual_pos_dim numbers of its location.
     """
 
-    unread: ClassVar = frozenset({*CHOICES, "embedding_size"}) - {"max_position_embeddings"}
+    unread: ClassVar = frozenset({*ENCODER_CHOICES, "embedding_size"}) - {"max_position_embeddings"}
     visual_feat_dim: int = 2048
     visual_pos_dim: int = 5
     image_location: tuple[float, ...] | None = None
@@ -62,12 +62,12 @@ class TwoStreamConfig(EncoderConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("visual_feat_dim", "visual_pos_dim"):
-            within(name, getattr(self, name), 1, MOST)
+            within(name, getattr(self, name), 1, MAX_SETTING)
         for name in ("v_num_hidden_layers", "co_layers"):
             within(name, getattr(self, name), 0, MOST_LAYERS)
         optional = ("v_hidden_size", "v_num_attention_heads", "v_intermediate_size", "co_hidden_size")
         for name in (*optional, "co_num_attention_heads"):
-            within(name, 1 if getattr(self, name) is None else getattr(self, name), 1, MOST)
+            within(name, 1 if getattr(self, name) is None else getattr(self, name), 1, MAX_SETTING)
         within("co_hidden_size % co_num_attention_heads", self.co_size % self.co_heads, 0, 0)
         if self.co_attention == "shared":
             within("v_hidden_size - hidden_size, with co_attention=shared", self.v_size - self.hidden_size, 0, 0)

@@ -13,24 +13,25 @@ from torch import Tensor
 
 from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, Head
+from bertie.models.heads import HEADS
+from bertie.models.heads.base import Head
 from bertie.models.kinds import Groups, Rotary
 from bertie.models.model import TorchModel
-from bertie.models.partial import LAYER
+from bertie.models.partial import LAYER_NAME
 from bertie.models.seq2seq import assembled
 from bertie.models.variant import Variant
-from bertie.models.weights import WORD
+from bertie.models.weights import WORD_EMBEDDINGS
 from bertie.nn.init import shapes_only
 from bertie.text.resize import Resized, trim_tokenizer
 
 Fill = Literal["tile", "interpolate"]
 Depth = Literal["stack", "interleave", "identity"]
-SHARED = (  # of the configs of two families, when one's layers go into the other
+_SHARED_SETTINGS = (  # of the configs of two families, when one's layers go into the other
     *("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "hidden_act", "max_position_embeddings"),
     *("pad_token_id", "initializer_range", "layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob"),
     "mlm_tied",
 )
-COMPUTED = (  # settings that change what the same weights compute
+_COMPUTING_SETTINGS = (  # settings that change what the same weights compute
     *("attention", "causal", "norm", "norm_type", "attention_head_size", "scale_attention", "rescale_embeddings"),
     "mlm_act",
 )
@@ -61,8 +62,8 @@ def with_vocabulary(model: TorchModel, resized: Resized) -> TorchModel:
     UsageError for a model that does not read tokens.
     """
     state, config = dict(model.state_dict()), model.config
-    if WORD not in state:
-        raise UsageError(f"A model without {WORD} reads no tokens, so it has no vocabulary to change.")
+    if WORD_EMBEDDINGS not in state:
+        raise UsageError(f"A model without {WORD_EMBEDDINGS} reads no tokens, so it has no vocabulary to change.")
     most = max(max(row) for row in resized.rows)
     if most >= config.vocab_size:
         raise DataError(
@@ -70,7 +71,7 @@ def with_vocabulary(model: TorchModel, resized: Resized) -> TorchModel:
         )
     heads = [(name, head) for name, head in model.heads.items() if isinstance(head, Head)]
     of_heads = {f"heads.{name}.{weight}": axis for name, head in heads for weight, axis in head.vocabulary.items()}
-    for name, axis in {WORD: 0, **of_heads}.items():
+    for name, axis in {WORD_EMBEDDINGS: 0, **of_heads}.items():
         if name in state:
             state[name] = _means(state[name].movedim(axis, 0), resized.rows).movedim(0, axis).contiguous()
     moved = {row[0]: i for i, row in reversed(list(enumerate(resized.rows))) if len(row) == 1}
@@ -177,7 +178,7 @@ def deeper(model: TorchModel, layers: int, *, how: Depth = "stack") -> TorchMode
 def _with_layers(state: Mapping[str, Tensor], layers: Sequence[int]) -> dict[str, Tensor]:
     """Returns the state with these layers, in this order. A convolution is of the first place, not of its layer
     (DeBERTa)."""
-    found = {name: tensor for name, tensor in state.items() if not LAYER.match(name) or CONVOLUTION.match(name)}
+    found = {name: tensor for name, tensor in state.items() if not LAYER_NAME.match(name) or CONVOLUTION.match(name)}
     for i, layer in enumerate(layers):
         prefix = f"encoder.layers.{layer}."
         for name in state:
@@ -234,7 +235,7 @@ def take_layers(model: TorchModel, layers: Sequence[int], *, variant: Variant | 
     kept = _with_layers(state, layers)
     if variant is None or variant == model.variant:
         return rebuilt(model, _of_layers(config, layers), _with_norms(kept, config, len(layers)))
-    shape = variant.base.replace(num_hidden_layers=len(layers), **{name: config.get(name) for name in SHARED})
+    shape = variant.base.replace(num_hidden_layers=len(layers), **{name: config.get(name) for name in _SHARED_SETTINGS})
     if POSITION in kept:  # the first token's is row 0, or the row after that of the padding token
         rows = kept[POSITION][config.position_offset :]
         if SEGMENT in kept and not shape.type_vocab_size:
@@ -254,7 +255,7 @@ def take_layers(model: TorchModel, layers: Sequence[int], *, variant: Variant | 
     if left := [name for name in parts if name not in wanted]:
         raise UsageError(f"{cannot} a {variant.model_type} has no {left[0]}.")
     ours, theirs = (one.flat() | {"mlm_act": one.heads.mlm.mlm_act or one.hidden_act} for one in (config, shape))
-    if other := [name for name in COMPUTED if ours.get(name) != theirs.get(name)]:
+    if other := [name for name in _COMPUTING_SETTINGS if ours.get(name) != theirs.get(name)]:
         raise UsageError(f"{cannot} the setting {other[0]} of the two families differs.")
     new.load_state_dict({name: kept[name].detach().clone() for name in wanted}, assign=True)
     new.tokenizer = model.tokenizer

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn, zeros
 
 from bertie.errors import UsageError
-from bertie.models.config import CHOICES, EncoderConfig
+from bertie.models.config import ENCODER_CHOICES, EncoderConfig
 from bertie.models.count import forward_flops, parameters
 from bertie.models.encoder import EncoderOutput
 from bertie.models.kinds import NoPositions, Positions
@@ -34,7 +34,7 @@ from bertie.nn.relative import Relations, RelativeAttention, relations
 class XLNetConfig(EncoderConfig):
     """An EncoderConfig with relative attention (nn/relative.py)."""
 
-    unread: ClassVar = frozenset({*CHOICES, "embedding_size"})
+    unread: ClassVar = frozenset({*ENCODER_CHOICES, "embedding_size"})
     positions: Positions = NoPositions()
 
     @property

@@ -19,7 +19,7 @@ from bertie.nn.dropout import add_dropout
 from bertie.nn.layout import Layout
 from bertie.nn.linear import NORMS, Linear, NormType
 
-Activation = Callable[[Tensor], Tensor]
+_Activation = Callable[[Tensor], Tensor]
 
 
 class BottleneckLayer(nn.Module):
@@ -35,7 +35,7 @@ class BottleneckLayer(nn.Module):
         num_heads: int,
         intermediate_size: int,
         *,
-        activation: Activation,
+        activation: _Activation,
         num_feedforward: int = 4,
         narrow_attention: bool = False,
         norm_type: NormType = "affine",
@@ -120,7 +120,7 @@ class BottleneckAttention(nn.Module):
 
 
 class _FeedForward(nn.Module):
-    def __init__(self, size: int, intermediate_size: int, activation: Activation, norm: nn.Module) -> None:
+    def __init__(self, size: int, intermediate_size: int, activation: _Activation, norm: nn.Module) -> None:
         super().__init__()
         self.activation = activation
         self.up, self.down, self.norm = Linear(size, intermediate_size), Linear(intermediate_size, size), norm

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-Pair = tuple[Tensor, Tensor]
+_Pair = tuple[Tensor, Tensor]
 
 
 @dataclass
 class LayerCache:
     """The cache of one layer. read: keys and values (B, N, K, D); memory: those of the encoder's output."""
 
-    read: Pair | None = None
-    memory: Pair | None = None
+    read: _Pair | None = None
+    memory: _Pair | None = None
 
-    def extend(self, k: Tensor, v: Tensor) -> Pair:
+    def extend(self, k: Tensor, v: Tensor) -> _Pair:
         """Adds keys and values of new tokens (B, N, Q, D). -> all of them (B, N, K + Q, D)"""
         if self.read is not None:
             k, v = torch.cat([self.read[0], k], 2), torch.cat([self.read[1], v], 2)

@@ -17,8 +17,8 @@ from bertie.nn.linear import Linear
 
 # The bytes of UTF-8 are 1 to 256, then come these; 0 is padding after a sentence (bilm-tf, data.py; AllenNLP's +1).
 SENTENCE_START, SENTENCE_END, WORD_START, WORD_END, WORD_PADDING = range(257, 262)
-CHARACTERS = 262
-SENTENCE = {"<S>": SENTENCE_START, "</S>": SENTENCE_END}  # words of one character
+CHARACTER_IDS = 262
+_SENTENCE = {"<S>": SENTENCE_START, "</S>": SENTENCE_END}  # words of one character
 
 
 def character_ids(words: Iterable[str], *, length: int = 50) -> Tensor:
@@ -27,7 +27,9 @@ def character_ids(words: Iterable[str], *, length: int = 50) -> Tensor:
     rows = []
     for word in words:
         spelled = (
-            [SENTENCE[word]] if word in SENTENCE else [1 + byte for byte in word.encode(errors="ignore")[: length - 2]]
+            [_SENTENCE[word]]
+            if word in _SENTENCE
+            else [1 + byte for byte in word.encode(errors="ignore")[: length - 2]]
         )
         rows.append([WORD_START, *spelled, WORD_END])
     padded = [row + [WORD_PADDING] * (length - len(row)) for row in rows]

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertie.nn.seeds import current_seeds
+from bertie.nn.seeds import current_seeds, kernels
 
 ELEMENTS = 2048  # of a program of the kernel
 
@@ -72,10 +72,8 @@ class HashedDropout(torch.autograd.Function):
 
 
 def _dropped(x: Tensor, draw: Dropout) -> Tensor:
-    from bertie.nn import kernels
-
     y, size = torch.empty_like(x), x.numel()
-    kernels.drop[(-(-size // ELEMENTS),)](x, y, size, *draw.arguments, ELEMENTS=ELEMENTS, num_warps=4)
+    kernels().drop[(-(-size // ELEMENTS),)](x, y, size, *draw.arguments, ELEMENTS=ELEMENTS, num_warps=4)
     return y
 
 

@@ -17,17 +17,26 @@ from torch.autograd.function import once_differentiable
 
 from bertie.nn.dropout import Dropout, add_dropout
 from bertie.nn.linear import LayerNorm, Linear, RMSNorm, UnbiasedNorm
-from bertie.nn.seeds import current_seeds
+from bertie.nn.seeds import current_seeds, kernels
 
 LARGEST_ROW = 8192  # columns of a row that one program holds in registers
 PROGRAMS = 8  # of a backward pass per processor of the GPU: each sums its rows for the weights
-LONGEST = 128  # tokens of a sequence for our own attention: one program holds all scores of a head
+_MAX_SEQUENCE_TOKENS = 128  # tokens of a sequence for our own attention: one program holds all scores of a head
 HEAD_SIZES = (16, 32, 64)  # of our own attention, whose tiles have sides of powers of two; 128 needs more registers
 TILE = 2, 1024  # rows and columns of an activation's program: 120 us on an H200 where 8 x 128 takes 310
-ACTIVATIONS = {"gelu": 0, "gelu_tanh": 1, "silu": 2, "relu": 3, "geglu_erf": 0, "geglu": 1, "swiglu": 2, "reglu": 3}
+FUSED_ACTIVATIONS = {
+    "gelu": 0,
+    "gelu_tanh": 1,
+    "silu": 2,
+    "relu": 3,
+    "geglu_erf": 0,
+    "geglu": 1,
+    "swiglu": 2,
+    "reglu": 3,
+}
 """Name -> number in kernels.py."""
-COLUMNS = 32  # that a program sums over the parts of a backward pass
-Norm = LayerNorm | RMSNorm | UnbiasedNorm
+_SUM_COLUMNS = 32  # that a program sums over the parts of a backward pass
+_Norm = LayerNorm | RMSNorm | UnbiasedNorm
 
 
 @cache
@@ -43,7 +52,7 @@ def runs_kernels() -> bool:
 
 def norm(x: Tensor, module: nn.Module) -> Tensor:
     """Returns module(x), for a norm. (..., H) -> (..., H)"""
-    if runs_kernels() and isinstance(module, Norm) and x.shape[-1] <= LARGEST_ROW:
+    if runs_kernels() and isinstance(module, _Norm) and x.shape[-1] <= LARGEST_ROW:
         return _add_norm(None, x, None, module, 0.0)
     normed: Tensor = module(x)
     return normed
@@ -51,7 +60,7 @@ def norm(x: Tensor, module: nn.Module) -> Tensor:
 
 def add_norm(residual: Tensor, x: Tensor, bias: Tensor | None, module: nn.Module, p: float, training: bool) -> Tensor:
     """Returns norm(residual + dropout(x + bias)). residual, x (..., H), bias (H) -> (..., H)"""
-    if runs_kernels() and isinstance(module, Norm) and x.shape[-1] <= LARGEST_ROW:
+    if runs_kernels() and isinstance(module, _Norm) and x.shape[-1] <= LARGEST_ROW:
         return _add_norm(residual, x, bias, module, p if training else 0.0)
     normed: Tensor = module(add_dropout(residual, biased(x, bias), p, training))
     return normed
@@ -73,7 +82,7 @@ class Skipped:
         return gradient
 
 
-def _add_norm(residual: Tensor | None, x: Tensor, bias: Tensor | None, module: Norm, p: float) -> Tensor:
+def _add_norm(residual: Tensor | None, x: Tensor, bias: Tensor | None, module: _Norm, p: float) -> Tensor:
     shift = module.bias if isinstance(module, LayerNorm) else None
     own, below = Skipped(), getattr(residual, "skipped", None)
     y: Tensor = AddNorm.apply(  # type: ignore[no-untyped-call]
@@ -122,15 +131,13 @@ class AddNorm(torch.autograd.Function):
         below: Skipped | None,
     ) -> Tensor:
         """See the class."""
-        from bertie.nn import kernels
-
         x = x.contiguous()
         size = x.shape[-1]
         rows, block = x.numel() // size, _power_of_two(size)
         total = x if residual is None else torch.empty_like(x)
         y = torch.empty_like(x)
         mean, rstd = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
-        kernels.add_norm_forward[(rows,)](
+        kernels().add_norm_forward[(rows,)](
             x, bias, None if residual is None else residual.contiguous(), weight, shift, total, y, mean, rstd,
             size, eps, *dropout.arguments, RESIDUAL=residual is not None, BIAS=bias is not None,
             SHIFT=shift is not None, CENTERED=centered, DROPOUT=dropout.on, BLOCK=block, num_warps=_warps(block),
@@ -143,8 +150,6 @@ class AddNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_y: Tensor) -> Any:
         """The gradients of residual, x, bias, weight and shift."""
-        from bertie.nn import kernels
-
         total, weight, mean, rstd = ctx.saved_tensors
         size = total.shape[-1]
         rows, block = total.numel() // size, _power_of_two(size)
@@ -153,7 +158,7 @@ class AddNorm(torch.autograd.Function):
         grad_x = torch.empty_like(total) if ctx.dropout.on else grad_residual
         partial = torch.empty(programs, 3, size, dtype=torch.float32, device=total.device)
         more = ctx.own.take()
-        kernels.add_norm_backward[(programs,)](
+        kernels().add_norm_backward[(programs,)](
             grad_y.contiguous(), more, total, weight, mean, rstd, grad_residual, grad_x, partial,
             rows, size, *ctx.dropout.arguments, MORE=more is not None, CENTERED=ctx.centered,
             DROPOUT=ctx.dropout.on, BLOCK=block, num_warps=_warps(block),
@@ -181,8 +186,8 @@ def bias_act(x: Tensor, bias: Tensor | None, name: str, act: Callable[[Tensor], 
 
     name: of the activation in the table of layers; act: the function itself.
     """
-    if runs_kernels() and name in ACTIVATIONS:
-        y: Tensor = BiasAct.apply(x, bias, ACTIVATIONS[name], gated)  # type: ignore[no-untyped-call]
+    if runs_kernels() and name in FUSED_ACTIVATIONS:
+        y: Tensor = BiasAct.apply(x, bias, FUSED_ACTIVATIONS[name], gated)  # type: ignore[no-untyped-call]
         return y
     x = biased(x, bias)
     if not gated:
@@ -197,13 +202,11 @@ class BiasAct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor | None, act: int, gated: bool) -> Tensor:
         """See the class."""
-        from bertie.nn import kernels
-
         x = x.contiguous()
         size = x.shape[-1] // (2 if gated else 1)
         rows = x.numel() // x.shape[-1]
         y = x.new_empty(*x.shape[:-1], size)
-        kernels.bias_act_forward[(-(-rows // TILE[0]), -(-size // TILE[1]))](
+        kernels().bias_act_forward[(-(-rows // TILE[0]), -(-size // TILE[1]))](
             x, bias, y, rows, size,
             BIAS=bias is not None, GATED=gated, ACT=act, ROWS=TILE[0], COLUMNS=TILE[1], num_warps=4,
         )  # fmt: skip
@@ -215,8 +218,6 @@ class BiasAct(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_y: Tensor) -> Any:
         """The gradients of x and bias."""
-        from bertie.nn import kernels
-
         x, bias = ctx.saved_tensors
         act, gated = ctx.facts
         width = x.shape[-1]
@@ -226,7 +227,7 @@ class BiasAct(torch.autograd.Function):
         each = -(-rows // programs)
         grad_x = torch.empty_like(x)
         partial = torch.empty(programs, width if bias is not None else 0, dtype=torch.float32, device=x.device)
-        kernels.bias_act_backward[(programs, columns)](
+        kernels().bias_act_backward[(programs, columns)](
             grad_y.contiguous(), x, bias, grad_x, partial, rows, size, each,
             BIAS=bias is not None, GATED=gated, ACT=act, ROWS=TILE[0], COLUMNS=TILE[1], num_warps=4,
         )  # fmt: skip
@@ -235,7 +236,7 @@ class BiasAct(torch.autograd.Function):
 
 def fits_short(longest: int, head_size: int) -> bool:
     """Whether `short_attention` computes sequences of at most `longest` tokens."""
-    return longest <= LONGEST and head_size in HEAD_SIZES
+    return longest <= _MAX_SEQUENCE_TOKENS and head_size in HEAD_SIZES
 
 
 def short_attention(
@@ -249,9 +250,9 @@ def short_attention(
     scaled: bool,
     dropout_p: float,
 ) -> Tensor:
-    """`ShortAttention` by name: `longest` tokens in a sequence, at most `LONGEST`. qkv (R, 3 N D) -> (R, N D)
+    """`ShortAttention` by name: `longest` tokens in a sequence, not over `_MAX_SEQUENCE_TOKENS`.
 
-    radius: how far a token sees to each side; None: to the ends.
+    qkv (R, 3 N D) -> (R, N D) radius: how far a token sees to each side; None: to the ends.
     """
     scale = (qkv.shape[-1] // (3 * num_heads)) ** -0.5 if scaled else 1.0
     context: Tensor = ShortAttention.apply(  # type: ignore[no-untyped-call]
@@ -280,15 +281,13 @@ class ShortAttention(torch.autograd.Function):
         dropout: Dropout,
     ) -> Tensor:
         """See the class."""
-        from bertie.nn import kernels
-
         qkv = qkv.contiguous()
         size = qkv.shape[-1] // (3 * num_heads)
         context = qkv.new_empty(len(qkv), num_heads * size)
         lse = torch.empty(len(qkv), num_heads, dtype=torch.float32, device=qkv.device)
         tile = max(16, _power_of_two(longest))
         for part, above in _tiles(tile):
-            kernels.attention_forward[(len(cu_seqlens) - 1, num_heads)](
+            kernels().attention_forward[(len(cu_seqlens) - 1, num_heads)](
                 qkv, bias, context, lse, cu_seqlens, radius or 0, scale, *dropout.arguments, N=num_heads, D=size,
                 BIAS=bias is not None, WINDOW=radius is not None, DROPOUT=dropout.on, S=part, ABOVE=above, MOST=tile,
                 num_warps=8 if part > 64 else 4,
@@ -301,8 +300,6 @@ class ShortAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         """The gradients of qkv and bias."""
-        from bertie.nn import kernels
-
         qkv, bias, context, lse, cu_seqlens = ctx.saved_tensors
         num_heads, tile, radius, scale, dropout = ctx.facts
         width = qkv.shape[-1]
@@ -310,7 +307,7 @@ class ShortAttention(torch.autograd.Function):
         sequences, grad = len(cu_seqlens) - 1, grad.contiguous()
         partial = torch.zeros(sequences, width if bias is not None else 0, dtype=torch.float32, device=qkv.device)
         for part, above in _tiles(tile):
-            kernels.attention_backward[(sequences, num_heads)](
+            kernels().attention_backward[(sequences, num_heads)](
                 qkv, bias, context, lse, grad, grad_qkv, partial, cu_seqlens, radius or 0, scale,
                 *dropout.arguments, N=num_heads, D=width // (3 * num_heads), BIAS=bias is not None,
                 WINDOW=radius is not None, DROPOUT=dropout.on, S=part, ABOVE=above, MOST=tile,
@@ -345,10 +342,8 @@ class Rotate(torch.autograd.Function):
 
 
 def _rotate(qkv: Tensor, turned: Tensor, cos: Tensor, sin: Tensor, num_heads: int, sign: float) -> Tensor:
-    from bertie.nn import kernels
-
     half = cos.shape[-1]
-    kernels.rotate[(len(qkv),)](
+    kernels().rotate[(len(qkv),)](
         qkv, turned, cos, sin, sign, N=num_heads, C=half, VALUES=turned is not qkv,
         HEADS=_power_of_two(2 * num_heads), CELLS=_power_of_two(half), num_warps=4,
     )  # fmt: skip
@@ -357,11 +352,11 @@ def _rotate(qkv: Tensor, turned: Tensor, cos: Tensor, sin: Tensor, num_heads: in
 
 def _column_sums(partial: Tensor) -> Tensor:
     """The sums of programs' parts. (P, W) float32 -> (W,). torch's sum takes twice as long for so few columns."""
-    from bertie.nn import kernels
-
     rows, width = partial.shape
     sums = partial.new_empty(width)
-    kernels.column_sums[(-(-width // COLUMNS),)](partial, sums, rows, width, ROWS=128, COLUMNS=COLUMNS, num_warps=8)
+    kernels().column_sums[(-(-width // _SUM_COLUMNS),)](
+        partial, sums, rows, width, ROWS=128, COLUMNS=_SUM_COLUMNS, num_warps=8
+    )
     return sums
 
 

@@ -22,7 +22,7 @@ from bertie.nn.rotary import Views
 from bertie.nn.seeds import draw_seeds, using_kernels
 from bertie.nn.varlen import Varlen
 
-MOST = 12  # graphs, each with gradients of all weights; batches of more shapes run without
+_MAX_GRAPHS = 12  # graphs, each with gradients of all weights; batches of more shapes run without
 SITES = 6  # of dropout and norms in a layer, at most
 
 
@@ -77,7 +77,7 @@ class GraphedLayers:
         inputs += [x for pair in turns.values() for x in pair]
         key = (*hidden.shape, hidden.dtype, hidden.requires_grad, len(cu_seqlens), longest)
         if key not in self.graphs:
-            if len(self.graphs) == MOST:
+            if len(self.graphs) == _MAX_GRAPHS:
                 return layers, hidden
             self.graphs[key] = self._record(Stack(below, whole.num_heads, longest, tuple(turns)), inputs)
         return [last], self.graphs[key](*inputs)

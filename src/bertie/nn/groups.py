@@ -22,8 +22,8 @@ from torch.autograd.function import once_differentiable
 from bertie.nn.dropout import DropoutMask
 from bertie.nn.layout import Packed
 
-WIDTH = 32  # of bf16 numbers in a register of 512 bits
-SCORES = 1 << 22  # scores worked on at a time: 8 MiB in bf16
+_REGISTER_NUMBERS = 32  # of bf16 numbers in a register of 512 bits
+_SCORES = 1 << 22  # scores worked on at a time: 8 MiB in bf16
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Groups:
     def of(cls, layout: Packed, num_heads: int, dtype: torch.dtype) -> "Groups":
         """Returns groups by increasing width; within a width in the order of the batch. dtype: of the scores"""
         lengths_B, starts_B = layout.lengths.numpy(), layout.cu_seqlens[:-1].numpy().astype(np.int64)
-        widths_B = -(-lengths_B // WIDTH) * WIDTH
+        widths_B = -(-lengths_B // _REGISTER_NUMBERS) * _REGISTER_NUMBERS
         heads_N1 = np.arange(num_heads)[:, None]
         parts_3111 = num_heads * np.arange(3)[:, None, None, None]
         context_TN = np.empty((layout.num_tokens, num_heads), np.int64)
@@ -67,7 +67,7 @@ class Groups:
         cells = 0
         for width in np.unique(widths_B[widths_B > 0]).tolist():  # a sequence of no tokens has no cells
             alike = np.flatnonzero(widths_B == width)
-            most = max(1, SCORES // (num_heads * width * width))
+            most = max(1, _SCORES // (num_heads * width * width))
             for sequences in np.split(alike, range(most, len(alike), most)):
                 size = len(sequences)
                 real_bS = np.arange(width) < lengths_B[sequences, None]

@@ -9,7 +9,7 @@ import xxhash
 from torch import Generator, Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-Stds = Mapping[str, float | tuple[float, ...]]
+_Stds = Mapping[str, float | tuple[float, ...]]
 
 
 DRAWS = frozenset({Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_})
@@ -40,7 +40,7 @@ def shapes_only() -> Iterator[None]:
 
 
 def initialize(
-    module: nn.Module, *, std: float = 0.02, seed: int = 0, only: set[str] | None = None, stds: Stds | None = None
+    module: nn.Module, *, std: float = 0.02, seed: int = 0, only: set[str] | None = None, stds: _Stds | None = None
 ) -> None:
     """Initializes every parameter of `module` (or those named in `only`), as google-research/bert does.
 

@@ -18,11 +18,17 @@ import torch.nn.functional as F
 from bertie.errors import BertieError
 from bertie.files import read_json, user_cache, write_json
 
-SIZE = 256  # of the product: it fits into a core's second cache, so that a busy neighbor's memory is no matter
+_PRODUCT_SIZE = 256  # of the product: it fits into a core's second cache, so that a busy neighbor's memory is no matter
 REPEATS, ENOUGH_S = 20, 0.1  # the best of so many, or of as many as fit into the time where bfloat16 is emulated
-DTYPES = torch.float32, torch.bfloat16
-WORTHWHILE = 1.25  # times as fast: below, the casts around a product cost what it gains
-LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR", "ATEN_CPU_CAPABILITY")
+_DTYPES = torch.float32, torch.bfloat16
+_WORTHWHILE = 1.25  # times as fast: below, the casts around a product cost what it gains
+LIMIT_VARIABLES = (
+    "ONEDNN_MAX_CPU_ISA",
+    "DNNL_MAX_CPU_ISA",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "MKL_CBWR",
+    "ATEN_CPU_CAPABILITY",
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,7 @@ class Rates:
     @property
     def faster(self) -> torch.dtype:
         """The faster dtype: bfloat16 where it is clearly faster, else float32."""
-        return torch.bfloat16 if self.bf16 >= WORTHWHILE * self.fp32 else torch.float32
+        return torch.bfloat16 if self.bf16 >= _WORTHWHILE * self.fp32 else torch.float32
 
     def __str__(self) -> str:
         return f"a bfloat16 product runs at {self.bf16:,.3g} GFLOP/s, a float32 product at {self.fp32:,.3g}"
@@ -60,7 +66,7 @@ def cpu_rates() -> Rates:
 
 def processor_facts() -> str:
     """Returns what the rates depend on: the processor, torch, and environment variables of both."""
-    limits = [f"{name}={os.environ[name]}" for name in LIMITS if name in os.environ]
+    limits = [f"{name}={os.environ[name]}" for name in LIMIT_VARIABLES if name in os.environ]
     return ", ".join([_model(), torch.backends.cpu.get_cpu_capability(), f"torch {torch.__version__}", *limits])
 
 
@@ -92,8 +98,11 @@ def _measured() -> Rates:
     """Measures CPU time on one thread, alternating both dtypes, so that other processes have little influence."""
     exact = time.get_clock_info("thread_time").resolution < 1e-5  # not on every system
     clock = time.thread_time if exact else time.perf_counter
-    pairs = [(torch.ones(SIZE, SIZE, dtype=dtype), torch.ones(SIZE, SIZE, dtype=dtype)) for dtype in DTYPES]
-    best, threads, began = [float("inf")] * len(DTYPES), torch.get_num_threads(), clock()
+    pairs = [
+        (torch.ones(_PRODUCT_SIZE, _PRODUCT_SIZE, dtype=dtype), torch.ones(_PRODUCT_SIZE, _PRODUCT_SIZE, dtype=dtype))
+        for dtype in _DTYPES
+    ]
+    best, threads, began = [float("inf")] * len(_DTYPES), torch.get_num_threads(), clock()
     torch.set_num_threads(1)
     try:
         for x, weight in pairs:
@@ -107,5 +116,5 @@ def _measured() -> Rates:
                 break
     finally:
         torch.set_num_threads(threads)
-    fp32, bf16 = (2e-9 * SIZE**3 / max(seconds, 1e-9) for seconds in best)
+    fp32, bf16 = (2e-9 * _PRODUCT_SIZE**3 / max(seconds, 1e-9) for seconds in best)
     return Rates(fp32, bf16)

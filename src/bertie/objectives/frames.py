@@ -10,7 +10,7 @@ B sequences · R vectors of the batch · N hidden vectors · K clusters
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +24,14 @@ from bertie.data.sequences import STANDS, UNSEEN, Sequences
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
-from bertie.nn.loss import right
+from bertie.models.loss import right
 from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 
-START = 10  # stream of draws (data/masking.py lists them): where hidden spans begin
+START_STREAM = 10  # stream of draws (data/masking.py lists them): where hidden spans begin
 MOST_FITTED = 200_000  # vectors that the clusters are found among; all get one
 
 
@@ -59,7 +59,7 @@ class MaskedFrames(Objective):
             raise UsageError("frames needs a model with inputs=frames: model_overrides.frame_size=80.")
         return {"token": HEADS["token"](config, self.clusters)}
 
-    def vector_labels(self, vectors: NDArray[np.float32]) -> Mapping[str, NDArray[Any]]:
+    def vector_labels(self, vectors: NDArray[np.float32]) -> Mapping[str, NDArray[np.generic]]:
         """Returns the cluster of every vector of a table, found by k-means with a fixed seed."""
         from sklearn.cluster import MiniBatchKMeans
 
@@ -79,7 +79,7 @@ class MaskedFrames(Objective):
         count_B = np.bincount(sequence_R, minlength=len(batch))
         first_B = np.cumsum(count_B) - count_B
         place_R = np.arange(len(rows_R)) - first_B[sequence_R]
-        draws_BS = rng.uniform(START, int(count_B.max(initial=1)))
+        draws_BS = rng.uniform(START_STREAM, int(count_B.max(initial=1)))
         draws_BS[np.arange(draws_BS.shape[1]) >= count_B[:, None]] = 1  # no frame is there
         begins_BS = draws_BS < self.start
         begins_BS[np.arange(len(batch)), draws_BS.argmin(1)] = True

@@ -17,7 +17,7 @@ from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.objectives.source import CorpusSource, micro_batches
 
-BLOCK = 1 << 16  # samples: a share is kept to 1/65,536
+MIXTURE_BLOCK = 1 << 16  # samples: a share is kept to 1/65,536
 STREAM = 0x317  # of the draws of a block's order
 
 
@@ -61,11 +61,11 @@ class Mixture:
 
     def at(self, ids: Int) -> tuple[Int, Int]:
         """Returns the origin of samples. ids (N,) -> number of the source (N,), index in its order (N,)"""
-        blocks, within = np.divmod(ids, BLOCK)
+        blocks, within = np.divmod(ids, MIXTURE_BLOCK)
         places_N = np.empty_like(ids)
         for block in np.unique(blocks):
             here = blocks == block
-            places_N[here] = permutation(BLOCK, key(self.seed, STREAM, block))[within[here]]
+            places_N[here] = permutation(MIXTURE_BLOCK, key(self.seed, STREAM, block))[within[here]]
         which_N = np.searchsorted(self._bounds, places_N, side="right") - 1
         return which_N, blocks * self.quotas[which_N] + places_N - self._bounds[which_N]
 
@@ -95,9 +95,9 @@ class Mixture:
 
 def quotas(shares: Sequence[float]) -> NDArray[np.int64]:
     """Returns how many of BLOCK samples each corpus has: rounded numbers with the right sum, at least one each."""
-    exact = np.array(shares) * BLOCK
+    exact = np.array(shares) * MIXTURE_BLOCK
     counts: NDArray[np.int64] = np.maximum(np.floor(exact).astype(np.int64), 1)
-    short = BLOCK - int(counts.sum())
+    short = MIXTURE_BLOCK - int(counts.sum())
     counts[np.argsort(counts - exact, kind="stable")[: max(short, 0)]] += 1
     counts[np.argmax(counts)] += min(short, 0)  # what the one at the least took
     return counts

@@ -27,7 +27,7 @@ from bertie.data.masking import Vocabulary, choose_tokens, ngram, prediction_cou
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError, WrongValue
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, VocabularyHead
+from bertie.models.heads import HEADS
 from bertie.models.xlnet import XLNetConfig
 from bertie.nn.layout import where
 from bertie.objectives.base import LossReport, LossTerm, Objective
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 
-ORDER = 7  # stream of draws (data/masking.py lists them)
+_ORDER_STREAM = 7  # stream of draws (data/masking.py lists them)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class PermutationLM(Objective):
         chosen_N, _ = choose_tokens(ngram(self.longest), tokens, count_B, vocabulary, rng)
         hidden_T = special_T.copy()
         hidden_T[chosen_N] = True
-        in_order = np.lexsort((rng.bits_at(ORDER, tokens.sequence, tokens.column), tokens.sequence))
+        in_order = np.lexsort((rng.bits_at(_ORDER_STREAM, tokens.sequence, tokens.column), tokens.sequence))
         rank_T = np.empty(len(in_order), np.int64)
         rank_T[in_order] = tokens.column  # 0, 1, 2 ... in each sequence
         order = np.full(len(batch.input_ids), -1)
@@ -105,7 +105,7 @@ class PermutationLM(Objective):
         hidden_BMH, targets_N = output.last_hidden_state, batch.labels["plm_targets"]
         asked_BM = torch.arange(hidden_BMH.shape[1]) < self._asked(batch)[:, None]
         hidden_NH = hidden_BMH.flatten(0, 1)[where(asked_BM, hidden_BMH.device)]
-        head = model.head("plm", VocabularyHead)
+        head = model.vocabulary_head("plm")
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"plm": LossTerm(total, len(targets_N), correct)}
 

@@ -33,14 +33,15 @@ from bertie.errors import UsageError, WrongValue
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import Encoder, EncoderOutput
-from bertie.models.heads import HEADS, MaskedLMHead, VocabularyHead
+from bertie.models.heads import HEADS
+from bertie.models.heads.vocabulary import MaskedLMHead, VocabularyHead
 from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 from bertie.nn.loss import rows_at_a_time
 from bertie.objectives.base import LossReport, LossTerm, Objective
 from bertie.objectives.mlm import MaskedLM
 
-DRAWN = 4  # stream of draws (data/masking.py lists them)
+_DRAW_STREAM = 4  # stream of draws (data/masking.py lists them)
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class ReplacedTokens(Objective):
         places_T, tokens = batch.without_vectors()
         batch = self.masked.corrupt(batch, rng, vocabulary)
         at = np.searchsorted(places_T, batch.labels["mlm_positions"])
-        draws = unit_floats(rng.bits_at(DRAWN, tokens.sequence[at], tokens.column[at]))
+        draws = unit_floats(rng.bits_at(_DRAW_STREAM, tokens.sequence[at], tokens.column[at]))
         return batch.with_labels(rtd_draws=draws.astype(np.float32))
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -227,8 +228,8 @@ def sample_tokens(head: VocabularyHead, hidden: Tensor, word_embeddings: Tensor,
     return torch.cat(said)
 
 
-EMBEDDINGS = ("word", "position", "segment")
-DIFFERENCE = ".parametrizations.weight.original"  # torch's name of it
+_EMBEDDINGS = ("word", "position", "segment")
+DIFFERENCE_SUFFIX = ".parametrizations.weight.original"  # torch's name of it
 
 
 class Difference(nn.Module):
@@ -262,7 +263,7 @@ def share_disentangled(generator: Encoder, discriminator: Encoder) -> None:
 def summed(discriminator: Encoder) -> Encoder:
     """Returns a copy whose embeddings are plain parameters again."""
     plain_encoder = copy.deepcopy(discriminator)
-    for part in EMBEDDINGS:
+    for part in _EMBEDDINGS:
         module = getattr(plain_encoder.embeddings, part)
         if module is not None and parametrize.is_parametrized(module):
             weight = module.weight.detach().clone()  # to remove it here would remove it from the original's class
@@ -275,15 +276,15 @@ def summed(discriminator: Encoder) -> Encoder:
 def with_sums(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Returns the tensors of a checkpoint with plain embeddings instead of differences."""
     plain_tensors = dict(tensors)
-    for name in [name for name in tensors if name.endswith(DIFFERENCE)]:
-        plain = f"{name.removesuffix(DIFFERENCE)}.weight"
+    for name in [name for name in tensors if name.endswith(DIFFERENCE_SUFFIX)]:
+        plain = f"{name.removesuffix(DIFFERENCE_SUFFIX)}.weight"
         plain_tensors[plain] = plain_tensors.pop(name) + tensors[f"companions.generator.{plain}"]
     return plain_tensors
 
 
 def _shared_parts(generator: Encoder, discriminator: Encoder) -> Iterator[tuple[str, nn.Embedding, nn.Embedding]]:
     """Yields the embeddings that both models have. Raises UsageError where they differ in shape."""
-    for part in EMBEDDINGS:
+    for part in _EMBEDDINGS:
         ours, theirs = getattr(generator.embeddings, part), getattr(discriminator.embeddings, part)
         if ours is None or theirs is None:  # a family without them
             continue

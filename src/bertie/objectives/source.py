@@ -21,7 +21,7 @@ from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.data.order import Order, places
 from bertie.data.pairing import PACKINGS
-from bertie.data.plans import BLOCK, MAX_LENGTH, Int, Plan, Sentences, cached_plan, held_out, plan_instances
+from bertie.data.plans import MAX_ROW_LENGTH, PLAN_BLOCK, Int, Plan, Sentences, cached_plan, held_out, plan_instances
 from bertie.data.sequences import NOWHERE, STANDS, Sequences
 from bertie.data.shards import Shards
 from bertie.errors import DataError, UsageError, WrongValue
@@ -157,8 +157,8 @@ class PretrainingSource(CorpusSource):
         first: int = 0,
         packing: str | None = None,
     ) -> None:
-        if not 8 <= max_length <= MAX_LENGTH:
-            raise WrongValue(f"max_length is {max_length:,}; it must be 8 to {MAX_LENGTH:,}.")
+        if not 8 <= max_length <= MAX_ROW_LENGTH:
+            raise WrongValue(f"max_length is {max_length:,}; it must be 8 to {MAX_ROW_LENGTH:,}.")
         super().__init__(tokenizer, objective, max_length, batch_size, micro_batch_size, seed, first)
         self.shards = shards
         if objective.pairing is not None and packing is not None:
@@ -245,7 +245,7 @@ class PretrainingSource(CorpusSource):
 
         def make() -> Plan:
             drawn = key(seed, number)
-            if len(sentences) <= BLOCK:  # a second or so
+            if len(sentences) <= PLAN_BLOCK:  # a second or so
                 return plan_instances(self.pairing, sentences, max_length=length, seed=drawn)
             with console.progress("pairing", len(sentences), unit="sentences") as advance:
                 return plan_instances(self.pairing, sentences, max_length=length, seed=drawn, advance=advance)
@@ -286,8 +286,8 @@ class PretrainingSource(CorpusSource):
         gaps = [np.array(gap, np.int64) for gap in frame.gaps]
         gap_types = [np.array(types, np.int64) for types in frame.gap_types]
         text_types = [np.full(self.max_length, segment) for segment in frame.text_types]
-        ids: list[NDArray[Any]] = []
-        types: list[NDArray[Any]] = []
+        ids: list[NDArray[np.generic]] = []
+        types: list[NDArray[np.generic]] = []
         lengths_B = np.full(len(rows), frame.size)
         for row, (a, b, a_length, b_length, _) in enumerate(rows.tolist()):
             text = self._text(a, a_length, sentences)

@@ -21,11 +21,11 @@ from torch import nn
 
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
-from bertie.data.masking import NEVER, Bool, Int, Vocabulary
+from bertie.data.masking import NEVER_CHOSEN, Bool, Int, Vocabulary
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, WrongValue
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, VocabularyHead
+from bertie.models.heads import HEADS
 from bertie.models.seq2seq import Seq2Seq
 from bertie.nn.layout import Packed
 from bertie.objectives.base import LossReport, LossTerm, Objective
@@ -116,7 +116,7 @@ class SpanCorruption(Objective):
         if not isinstance(model, Seq2Seq):
             raise UsageError(NO_DECODER)
         decoded = model.teach(output, targets_Q, layout)
-        head = model.head("lm", VocabularyHead)
+        head = model.vocabulary_head("lm")
         total, correct = head.loss(decoded.last_hidden_state, model.word_embeddings, targets_Q)
         return {"span": LossTerm(total, len(targets_Q), correct)}
 
@@ -146,7 +146,7 @@ def _segments(items_B: Int, segments_B: Int, rng: Draws, stream: int) -> Int:
     """Splits items at random into non-empty segments. -> sizes (B, S), zero after the last segment"""
     most = int(items_B.max())
     scores_BI = rng.bits(stream, most - 1) if most > 1 else np.zeros((len(items_B), 0), np.uint64)
-    scores_BI = np.where(np.arange(most - 1) < items_B[:, None] - 1, scores_BI, NEVER)
+    scores_BI = np.where(np.arange(most - 1) < items_B[:, None] - 1, scores_BI, NEVER_CHOSEN)
     rank_BI = np.argsort(np.argsort(scores_BI, axis=1), axis=1)
     begins_BI = np.pad(rank_BI < segments_B[:, None] - 1, ((0, 0), (1, 0)))  # the first item begins no further segment
     segment_BI = np.cumsum(begins_BI, axis=1)

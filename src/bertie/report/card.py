@@ -6,19 +6,19 @@ from pathlib import Path
 from bertie import checksums
 from bertie.files import write_text
 
-CARD = checksums.CARD
+_CARD = checksums.CARD
 NEXT = "\n## "
 
 
 def put(folder: Path, title: str, *parts: str) -> None:
     """Writes a section into the card of a model folder, instead of an earlier one with the same title."""
-    path = folder / CARD
+    path = folder / _CARD
     text = "\n" + (path.read_text("utf-8") if path.exists() else "")
     before, _, after = text.partition(f"{NEXT}{title}\n")
     rest = NEXT + after.partition(NEXT)[2] if NEXT in after else ""
     body = "\n\n".join(part.strip() for part in parts if part.strip())
     write_text(path, f"{before.rstrip()}\n\n## {title}\n\n{body}\n{rest}".lstrip())
-    checksums.update(folder, CARD)
+    checksums.update(folder, _CARD)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

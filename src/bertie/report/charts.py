@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-WIDTH = 4.6  # inches of 72 units: on a phone of 390 px a unit is about a pixel
+_CHART_WIDTH = 4.6  # inches of 72 units: on a phone of 390 px a unit is about a pixel
 TEXT, SMALL = 10.5, 10.0  # font sizes, in these units
 INK, SOFT, GRID = "#010101", "#010102", "#010103"
 SERIES = ("#020201", "#020202", "#020203", "#020204", "#020205", "#020206")
@@ -246,7 +246,7 @@ def _axes(height: float) -> "Iterator[tuple[Axes, _Svg]]":
     }
     with matplotlib.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # Hangul is the page's font's to draw; here it is only measured
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        figure = Figure(figsize=(_CHART_WIDTH, height), layout="constrained")
         axes = figure.add_subplot()
         svg = _Svg()
         yield axes, svg

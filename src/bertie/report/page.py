@@ -23,7 +23,7 @@ from bertie.report.values import number, probability, setting_text
 
 NUMERIC = re.compile(r"[-+]?\d[\d,.]*(e[-+]?\d+)?( ?(%|s|min|h|K|M|B))?( to [-+]?\d[\d,.]*)?|not defined|–")
 BLANK, MASKED, RANDOM = "blank", "masked", "random"  # kinds of a stretch of masked text; plain text has none
-LOOKS = 6  # columns of the table of masked tokens, at most
+_MAX_LOOKS = 6  # columns of the table of masked tokens, at most
 
 
 class Html(str):
@@ -117,7 +117,7 @@ class Report:
         return self.html(f'<div class="charts">{"".join(figures)}</div>')
 
     def table(
-        self, columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "", *, stack: bool = False
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "", *, stack: bool = False
     ) -> Self:
         """Adds a table. Columns of numbers are right-aligned. stack: on a phone, each row becomes a card."""
         body = [list(row) for row in rows]
@@ -174,7 +174,7 @@ class Report:
         """
         if not looks:
             return
-        looks = [looks[i] for i in sorted({round(j * (len(looks) - 1) / (LOOKS - 1)) for j in range(LOOKS)})]
+        looks = [looks[i] for i in sorted({round(j * (len(looks) - 1) / (_MAX_LOOKS - 1)) for j in range(_MAX_LOOKS)})]
         head = "".join(f"<th>step {look['step']:,}</th>" for look in looks)
         body = []
         for place, example in enumerate(looks[-1]["examples"]):
@@ -185,7 +185,7 @@ class Report:
         about = f"{about} Green: the original token. Other predictions may be as good."
         self.section("Masked-token predictions", about).html(f'<div class="scroll masked">{table}</div>')
 
-    def pairs(self, pairs: Iterable[tuple[str, Any]]) -> Self:
+    def pairs(self, pairs: Iterable[tuple[str, object]]) -> Self:
         """Adds names and values, one per line: facts, versions, the machine."""
         rows = "".join(f"<dt>{escape(name)}</dt><dd>{_cell(value)}</dd>" for name, value in pairs)
         return self.html(f"<dl>{rows}</dl>")

@@ -1,7 +1,7 @@
 """The sections of a page about predictions: metrics, confusion matrix, labels, calibration, subgroups, errors.
 
 They are drawn from the report of the task's scores (metrics/base.py) with the intervals of its fractions
-(metrics/intervals.py), and from `Findings`. Each section shows what it finds there, so no code depends on a task.
+(metrics/base.py), and from `Findings`. Each section shows what it finds there, so no code depends on a task.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +15,8 @@ from bertie.report.values import interval as between
 from bertie.report.values import metric_name, number, probability
 
 HEAT = 20  # labels up to which the whole matrix is shown; of more, the pairs most often confused
-LABELS = 30  # of more, the weakest are shown
-NEITHER = "(none)"  # an entity that only one side has
+_MAX_LABELS = 30  # of more, the weakest are shown
+_NEITHER = "(none)"  # an entity that only one side has
 
 
 def tiles(scores: Mapping[str, Any], metrics: Sequence[str]) -> list[tuple[str, ...]]:
@@ -50,7 +50,7 @@ def page(
     return report
 
 
-def failed(scores: Mapping[str, Any]) -> list[str]:
+def failed(scores: Mapping[str, object]) -> list[str]:
     """Returns the banner of a model that predicts one label for every example; nothing for others."""
     if not scores.get("all_given"):
         return []
@@ -79,7 +79,7 @@ def unknown_labels(scores: Mapping[str, Any], most: int = 10) -> list[str]:
 
 def add_sections(
     report: Report,
-    scores: Mapping[str, Any],
+    scores: Mapping[str, object],
     findings: Mapping[str, Any],
     *,
     source: str = "",
@@ -120,14 +120,14 @@ def _metrics(report: Report, scores: Mapping[str, Any], untuned: Untuned | None)
 def _confusions(report: Report, scores: Mapping[str, Any]) -> None:
     matrix, pairs = scores.get("confusion"), scores.get("most_confused")
     if matrix and len(matrix) <= HEAT:
-        names = [*scores["labels"], *[NEITHER] * (len(matrix) - len(scores["labels"]))]
+        names = [*scores["labels"], *[_NEITHER] * (len(matrix) - len(scores["labels"]))]
         about = "Blue is right, orange is wrong. The darker a cell, the larger its share of the row."
         caption = "Rows: true label. Columns: predicted label."
         report.section("Confusion matrix", about).confusion_matrix(names, matrix, caption)
     elif pairs:
         of = {label: row["examples"] for label, row in scores["per_label"].items()}
         rows = [
-            [true or NEITHER, given or NEITHER, n, f"{n / of[true]:.0%}" if true else ""] for true, given, n in pairs
+            [true or _NEITHER, given or _NEITHER, n, f"{n / of[true]:.0%}" if true else ""] for true, given, n in pairs
         ]
         report.section("Confusion matrix", f"The most frequent confusions of {len(of):,} labels.")
         report.table(["true label", "predicted label", "examples", "share of the true label"], rows)
@@ -140,11 +140,11 @@ def _labels(report: Report, scores: Mapping[str, Any]) -> None:
         return
     weakest = sorted(occur.items(), key=lambda item: item[1]["f1"])
     rows = []
-    for label, row in weakest[:LABELS]:
+    for label, row in weakest[:_MAX_LABELS]:
         low, high = row["interval_95"]
         drawn = Html.interval(row["recall"], low, high, span=(0.0, 1.0))
         rows.append([label, row["examples"], row["precision"], row["f1"], row["recall"], between(low, high), drawn])
-    left = f" {len(occur) - LABELS:,} more have a higher F1." if len(occur) > LABELS else ""
+    left = f" {len(occur) - _MAX_LABELS:,} more have a higher F1." if len(occur) > _MAX_LABELS else ""
     left += f" {len(per_label) - len(occur):,} have no example here." if len(occur) < len(per_label) else ""
     about = f"Lowest F1 first.{left} Recall: the fraction of a label's examples that the model found."
     columns = [
@@ -215,7 +215,7 @@ def _sets(report: Report, scores: Mapping[str, Any]) -> None:
     )
     rows = [
         [label, row["rows"], row["covered"], between(*row["interval_95"])]
-        for label, row in [("all", found), *found["per_label"].items()][: LABELS + 1]
+        for label, row in [("all", found), *found["per_label"].items()][: _MAX_LABELS + 1]
     ]
     report.section("Prediction sets", about).table(["true label", "rows", "coverage", "95% interval"], rows)
 
@@ -301,6 +301,6 @@ def _interval(scores: Mapping[str, Any], name: str) -> str:
     return between(*bounds) if bounds and bounds[0] < bounds[1] else ""
 
 
-def _interval_note(scores: Mapping[str, Any], name: str) -> str:
+def _interval_note(scores: Mapping[str, object], name: str) -> str:
     told = _interval(scores, name)
     return f"95% interval {told}" if told else "no interval"

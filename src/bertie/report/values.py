@@ -7,7 +7,7 @@ from typing import Any
 from bertie.console import counted
 
 UNSET = "(not set)"
-NAMES = {
+_METRIC_NAMES = {
     "brier": "Brier score (mean squared error of probabilities)",
     "auprc": "area under the precision-recall curve (AUPRC)",
     "ece": "expected calibration error (ECE)",
@@ -19,7 +19,7 @@ NAMES = {
     "mse": "mean squared error (MSE)",
     "uas": "unlabeled attachment score (UAS)",
 }
-CAPITALS = frozenset(NAMES) - {"brier"}
+CAPITALS = frozenset(_METRIC_NAMES) - {"brier"}
 
 
 def metric_name(name: str, scores: Mapping[str, Any] = {}, *, expand: bool = False) -> str:
@@ -28,12 +28,12 @@ def metric_name(name: str, scores: Mapping[str, Any] = {}, *, expand: bool = Fal
     scores: a report of scores (metrics/base.py). expand: with the meaning of the abbreviation, once per page.
     """
     words = (word.upper() if word in CAPITALS else word for word in name.split("_"))
-    shown = NAMES[name] if expand and name in NAMES else " ".join(words)
+    shown = _METRIC_NAMES[name] if expand and name in _METRIC_NAMES else " ".join(words)
     label = scores.get("positive", {}).get(name)
     return shown if label is None else f"{shown} of {label!r}"
 
 
-def setting_text(value: Any) -> str:
+def setting_text(value: object) -> str:
     """Returns a setting as the user would type it: 0.0001, and never 0.000; an unset one is "(not set)"."""
     if value is None or value == "" or (isinstance(value, list | tuple | dict) and not value):
         return UNSET

@@ -13,7 +13,7 @@ import torch
 
 from bertie.console import counted
 from bertie.metrics.scaling import Scaling
-from bertie.models.heads import Head
+from bertie.models.heads.base import Head
 from bertie.models.model import TorchModel
 from bertie.report.page import Report
 from bertie.runs.config import FinetuneConfig
@@ -36,17 +36,17 @@ class Calibrated:
         return self.scaling.undo(logits) if self.in_weights else logits
 
 
-Parts = Iterable[tuple[Labeled, Logits]]
-FIGURES = ("ece", "brier")
+_Parts = Iterable[tuple[Labeled, Logits]]
+_FIGURES = ("ece", "brier")
 ONLY_HERE = (
     "the weights of this head cannot contain the calibration: Bertie applies it, and transformers gives probabilities "
     "without it"
 )
 EACH = 50  # examples for each number of a scaling; of fewer, a note is made
-SHOWN = 50  # labels in a report
+_LABELS_SHOWN = 50  # labels in a report
 
 
-def calibrate(task: Task, model: TorchModel, parts: Parts) -> Calibrated:
+def calibrate(task: Task, model: TorchModel, parts: _Parts) -> Calibrated:
     """Fits the scaling of a task's logits, and changes the weights of its head where they can contain it.
 
     parts: the examples that it is fitted on, with their logits.
@@ -59,7 +59,7 @@ def calibrate(task: Task, model: TorchModel, parts: Parts) -> Calibrated:
     return Calibrated(task if in_weights else task.with_scaling(scaling), scaling, in_weights)
 
 
-def scaling_of(task: Task, parts: Parts) -> Scaling:
+def scaling_of(task: Task, parts: _Parts) -> Scaling:
     """Returns the scaling that fits a task's logits; none for a task without calibration."""
     if not task.calibrates:
         return Scaling()
@@ -110,7 +110,7 @@ def scaling_section(report: Report, results: Mapping[str, Any]) -> None:
     about = f"Fitted on {fitted['on']} examples ({fitted['kind']} scaling). {where}"
     figures = [
         [{"ece": "expected calibration error", "brier": "Brier score"}[name], before[name], after[name]]
-        for name in FIGURES
+        for name in _FIGURES
         if name in before and name in after
     ]
     report.section("Scaling of the logits", about)
@@ -119,5 +119,5 @@ def scaling_section(report: Report, results: Mapping[str, Any]) -> None:
     if fitted["kind"] == "temperature":
         report.table(["temperature"], [[1 / fitted["scale"][0]]])
         return
-    rows = [*zip(results["labels"], fitted["scale"], fitted["shift"], strict=True)][:SHOWN]
+    rows = [*zip(results["labels"], fitted["scale"], fitted["shift"], strict=True)][:_LABELS_SHOWN]
     report.table(["label", "factor", "shift"], [list(row) for row in rows])

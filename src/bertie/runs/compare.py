@@ -17,20 +17,20 @@ from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import SeedSummary
 from bertie.folders import check_folder_kind
 from bertie.metrics.base import called
+from bertie.models.files import weight_files
 from bertie.models.variant import CONFIG as MODEL_CONFIG
-from bertie.models.weights import weight_files
 from bertie.report.charts import Line
 from bertie.report.page import Report
 from bertie.report.training import Curve, TrainingReport
 from bertie.report.values import number, quantity, setting_text
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results, seed_runs
-from bertie.runs.models import MODEL
+from bertie.runs.layout import MODEL
 from bertie.runs.verify import run_config
 from bertie.settings import flatten
 from bertie.train import log
 
-SEED = "train.seed"
+_SEED = "train.seed"
 INTERVALS = "Intervals are 95% confidence intervals of the mean over seeds (t distribution)."
 
 
@@ -202,7 +202,7 @@ def card_rows(runs: Sequence[RunComparison]) -> tuple[list[str], list[list[str]]
     return ["run", "seeds", "metrics"], rows
 
 
-TABLES = (figure_rows, difference_rows, fresh_rows, cost_rows, setting_rows)
+COMPARISON_TABLES = (figure_rows, difference_rows, fresh_rows, cost_rows, setting_rows)
 """The tables of the terminal, in order; a table without rows is omitted."""
 
 
@@ -239,7 +239,7 @@ def _final(folder: Path, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]
 def _differing(runs: Sequence[RunComparison]) -> list[str]:
     flat = [run.settings for run in runs]
     keys = {key: None for one in flat for key in one}
-    return [key for key in keys if len({setting_text(one.get(key)) for one in flat}) > 1 and key != SEED]
+    return [key for key in keys if len({setting_text(one.get(key)) for one in flat}) > 1 and key != _SEED]
 
 
 def _seeds(one: Mapping[str, Any], shown: Callable[[float], str] = number) -> str:

@@ -22,9 +22,9 @@ from bertie.io.tables import Example
 from bertie.models.model import TorchModel
 from bertie.models.surgery import trim_to_texts
 
-ROUNDS = 5
-TOKENS = 6_000  # of one round: seconds for a small model, a minute for BERT-base
-ALONE = 100  # texts answered one at a time
+_ROUNDS = 5
+_ROUND_TOKENS = 6_000  # of one round: seconds for a small model, a minute for BERT-base
+_SINGLE_TEXTS = 100  # texts answered one at a time
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Compression:
         Both run in turns, so that a busy machine affects both.
         """
         engine, other = small.engine, self.predictor.engine
-        some = ids.take(np.arange(max(1, int(np.searchsorted(np.cumsum(ids.lengths), TOKENS)))))
+        some = ids.take(np.arange(max(1, int(np.searchsorted(np.cumsum(ids.lengths), _ROUND_TOKENS)))))
         tokens = int(some.lengths.sum())
 
         def seconds(one: Engine) -> float:
@@ -119,12 +119,12 @@ class Compression:
             return time.perf_counter() - began
 
         seconds(engine), seconds(other)  # warm
-        times = [(seconds(engine), seconds(other)) for _ in range(ROUNDS)]
+        times = [(seconds(engine), seconds(other)) for _ in range(_ROUNDS)]
         counter = Rapl()
         seconds(engine)
         used = 1000 * counter.joules() / tokens if counter.readable else None
         alone = list[float]()
-        for number in np.linspace(0, len(ids) - 1, min(ALONE, len(ids))).astype(int):
+        for number in np.linspace(0, len(ids) - 1, min(_SINGLE_TEXTS, len(ids))).astype(int):
             text = ids.take(np.array([number]))
             began = time.perf_counter()
             engine.run(text, outputs)

@@ -14,9 +14,9 @@ from bertie.settings import Config
 from bertie.train.config import MOST_SEQUENCES, OptimConfig, TrainConfig
 from bertie.training_facts import FeatureConfig, Markup
 
-MOST_EPOCHS = 100_000
-HELD_OUT = 0.1  # of the training examples, where there is no dev file
-EPOCHS = "The number of epochs decides train.steps in fine-tuning. Set epochs=N instead."
+_MAX_EPOCHS = 100_000
+HELD_OUT_SHARE = 0.1  # of the training examples, where there is no dev file
+EPOCHS_HINT = "The number of epochs decides train.steps in fine-tuning. Set epochs=N instead."
 
 
 def null_is(empty: object) -> BeforeValidator:
@@ -166,7 +166,7 @@ class LabeledFiles(Config):
     """Labeled training examples: csv, tsv, jsonl or parquet."""
     dev_file: str | None = None
     """Labeled examples to evaluate on. Default: a share of the training examples (held_out), the same for all seeds."""
-    held_out: float = Field(HELD_OUT, ge=0, lt=1)
+    held_out: float = Field(HELD_OUT_SHARE, ge=0, lt=1)
     """Share of the training examples that are evaluated on instead of a dev file. 0: the model learns from all, and its
     scores are those of training examples."""
     text: tuple[str, ...] = ()
@@ -290,7 +290,7 @@ class FinetuneConfig(LabeledFiles):
     lora: LoraConfig = LoraConfig()
     reinit: int = Field(0, ge=0)
     """Number of layers to reinitialize, from the top, together with the pooler. Source: Zhang et al. 2021."""
-    epochs: float = Field(3.0, gt=0, le=MOST_EPOCHS)
+    epochs: float = Field(3.0, gt=0, le=_MAX_EPOCHS)
     """Passes over the training examples; sets train.steps. Source: Devlin et al. 2018, A.3: 2 to 4."""
     select: Literal["last", "best"] | None = None
     """Weights of the final model: those after the last step, or those of the best evaluation. Not set: best with

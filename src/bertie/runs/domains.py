@@ -19,7 +19,7 @@ from bertie.infer.pseudo import pseudo_perplexity
 from bertie.models.model import TorchModel
 from bertie.text.tokenizer import Tokenizer
 
-SEED = 0x5EED  # never the run's: all runs on a corpus are measured on the same sentences
+_SEED = 0x5EED  # never the run's: all runs on a corpus are measured on the same sentences
 
 
 def before_and_after(
@@ -58,7 +58,7 @@ def held_out_sentences(folder: Path, ids: Shards, count: int) -> list[str]:
         raise DataError(
             f"{folder} is too small to hold out documents, so there is no text to measure on. Set pseudo_perplexity=0."
         )
-    chosen = np.sort(numbers[np.argsort(key(SEED, numbers))[:count]])
+    chosen = np.sort(numbers[np.argsort(key(_SEED, numbers))[:count]])
     text = Shards.open(folder, verify=False)
     return [bytes(text.sentence(int(i))).decode() for i in chosen]
 

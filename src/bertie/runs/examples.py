@@ -21,7 +21,7 @@ from bertie.io.tagged import sentences
 from bertie.io.words import TaggedExample
 from bertie.metrics.conformal import set_cut
 from bertie.runs.balance import check_honoured
-from bertie.runs.config import HELD_OUT, FinetuneConfig, LabeledFiles
+from bertie.runs.config import HELD_OUT_SHARE, FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, metrics_of
 from bertie.runs.splits import SPLIT_SEED, Split, check_times
 from bertie.tasks import TASKS, Task
@@ -274,7 +274,7 @@ def hold_out_more(
 
     apart: whether others than dev select in any case. `notes` gets what is to be said of them.
     """
-    share, select, cover = config.held_out or HELD_OUT, list[Example](), list[Example]()
+    share, select, cover = config.held_out or HELD_OUT_SHARE, list[Example](), list[Example]()
     if apart or _selects_apart(config, train):
         train, select = split.hold_out(train, share)
         notes.append(

@@ -16,7 +16,7 @@ from typing import Any
 from bertie.console import console
 from bertie.errors import UsageError, arguments
 from bertie.evaluation.compare import SeedSummary
-from bertie.metrics.base import UNITS, called, verdict
+from bertie.metrics.base import RESAMPLED_UNITS, called, verdict
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune_assess import Without, assess_run, write_results
@@ -25,7 +25,7 @@ from bertie.runs.finetune_prepare import prepare_run, with_steps
 from bertie.runs.finetune_train import take_model, train_run
 from bertie.runs.folder import CONFIG, RunFolder, seed_runs
 from bertie.runs.forecast import at_start, forecast_of
-from bertie.runs.models import MODEL
+from bertie.runs.layout import MODEL
 from bertie.runs.work import finetuning_work
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.losses import LossFunction
@@ -149,7 +149,7 @@ def _all_seeds(
         mean, metric = summed["over_seeds"][metrics[0]], metrics[0]
         summed["baselines"] = [{"name": row["name"], "figures": row["figures"]} for row in rows]
         interval = [mean["mean"] if mean[end] is None else mean[end] for end in ("low", "high")]
-        counts = {f"{unit}s": first["dev"][f"{unit}s"] for unit in UNITS if f"{unit}s" in first["dev"]}
+        counts = {f"{unit}s": first["dev"][f"{unit}s"] for unit in RESAMPLED_UNITS if f"{unit}s" in first["dev"]}
         of_mean = {**summed, **counts, metric: mean["mean"], "interval_95": {metric: interval}}
         summed["worth"] = verdict(of_mean, metric)[0]
     folder.begin()
@@ -175,7 +175,7 @@ def usual_seeds(config: FinetuneConfig) -> int:
 
 def plan_finetuning(
     config: FinetuneConfig, *, trial: float | None = None, clock: Callable[[], float] = time.monotonic
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns the plan of a run for --dry-run, after all checks that need no training, with a forecast of its cost.
 
     trial: seconds of a trial on this machine; None: TRIAL_S, or a stored trial of the same run; 0: no trial. clock:

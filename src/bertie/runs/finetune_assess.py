@@ -24,15 +24,15 @@ from bertie.runs.finetune_prepare import Labeled, Prepared, prepare_run, saved_t
 from bertie.runs.finetune_train import ADAPTER, Trained, best_value, reload_weights, save_model, take_model, train_run
 from bertie.runs.folder import FINDINGS, SUSPECTS, RunFolder
 from bertie.runs.forecast import RunForecast
-from bertie.runs.models import BEST, MODEL
+from bertie.runs.layout import BEST, MODEL
 from bertie.tasks import Prediction, Task
 from bertie.train.loop import temporary_run
 from bertie.training_facts import read_training_facts
 
-SHOWN = 20  # rows of the label check on the page
+_CHECK_ROWS_SHOWN = 20  # rows of the label check on the page
 CHECKED = 5_000_000  # characters of the rows that tf-idf checks, about 90,000 short reviews: half a minute
-LEAST = 100  # rows: tf-idf of fewer says little about any of them
-MODELS = {"words": "tf-idf and logistic regression", "folds": "fine-tuned on four fifths"}
+MIN_BASELINE_ROWS = 100  # rows: tf-idf of fewer says little about any of them
+_MODELS = {"words": "tf-idf and logistic regression", "folds": "fine-tuned on four fifths"}
 Without = dict[str, list[Prediction]]  # what is answered without a model, by baseline
 
 
@@ -245,17 +245,17 @@ def _label_check(assessed: Assessed) -> dict[str, object]:
     prepared, kind = assessed.prepared, assessed.prepared.config.label_check
     examples = prepared.examples
     train = examples.train if kind == "folds" else some(examples.train, CHECKED)
-    if not assessed.task.one_label or kind == "none" or len(train) < LEAST:
+    if not assessed.task.one_label or kind == "none" or len(train) < MIN_BASELINE_ROWS:
         return {}
     console.say(f"checking the labels of {len(train):,} training rows (label_check={kind})", level=1)
     rows = suspects(examples.task, train, partial(_predict_fold, prepared) if kind == "folds" else None)
-    return list_suspects(assessed.trained.run, rows, len(train), examples.texts, MODELS[kind])
+    return list_suspects(assessed.trained.run, rows, len(train), examples.texts, _MODELS[kind])
 
 
 def list_suspects(run: Path, rows: Sequence[Suspect], checked: int, texts: int, model: str) -> dict[str, object]:
     """Writes RUN/label_check.csv, and returns the first rows for findings.json. model: what contradicts the labels."""
     write_bytes(run / SUSPECTS, as_csv(rows, texts).encode("utf-8-sig"))  # with the mark that Excel needs
-    shown = [shortened(suspect.as_json()) for suspect in rows[:SHOWN]]
+    shown = [shortened(suspect.as_json()) for suspect in rows[:_CHECK_ROWS_SHOWN]]
     return {"label_check": {"listed": len(rows), "checked": checked, "model": model, "file": SUSPECTS, "rows": shown}}
 
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import SeedSummary
-from bertie.metrics.base import undefined, verdict
-from bertie.metrics.intervals import with_intervals
+from bertie.metrics.base import undefined, verdict, with_intervals
 from bertie.report import sections
 from bertie.report.charts import Chart, Line
 from bertie.report.page import Html, Report
@@ -30,7 +29,7 @@ from bertie.settings import flatten
 from bertie.tasks.datasets import DATASETS
 from bertie.train import log
 
-DRAWN = 3  # metrics whose values on dev are drawn
+_MAX_METRICS_DRAWN = 3  # metrics whose values on dev are drawn
 DOCS = "evaluation"
 
 
@@ -108,7 +107,9 @@ def _curves(
     losses += [Line(place, _column(dev, "step"), _column(dev, "loss"))] if dev else []
     charts = [Curve(losses, "loss", f"The loss. On {place} it rises again when the model overfits.")]
     names = [name for name in metrics or (dev[-1] if dev else ()) if dev and name in dev[-1]]
-    names = [name for name in names if name not in ("kind", "step", "loss") and not name.endswith("_s")][:DRAWN]
+    names = [name for name in names if name not in ("kind", "step", "loss") and not name.endswith("_s")][
+        :_MAX_METRICS_DRAWN
+    ]
     if names:
         drawn = [Line(metric_name(name, scores), _column(dev, "step"), _column(dev, name)) for name in names]
         label = metric_name(names[0], scores) if len(names) == 1 else f"value on {place}"

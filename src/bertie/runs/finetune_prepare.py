@@ -14,7 +14,7 @@ import xxhash
 
 from bertie.data.sequences import VECTORS, Sequences
 from bertie.errors import DataError, UsageError
-from bertie.infer.batching import CHUNK
+from bertie.infer.batching import CHUNK_ROWS
 from bertie.infer.engine import Array
 from bertie.infer.pipeline import TextCount, TextPipeline
 from bertie.infer.predict import LABELLED, Predictor
@@ -40,7 +40,7 @@ from bertie.train.precision import choose_device
 from bertie.train.trackers import callbacks_of
 from bertie.training_facts import TooLong, TrainingFacts
 
-LOOKS = 10  # evaluations on dev in a long run
+_EVALUATIONS = 10  # evaluations on dev in a long run
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Labeled:
     def logits(self, predictor: Predictor, most: int | None = None) -> Iterator[tuple["Labeled", Array]]:
         """Yields the (first) examples with their logits, in chunks as in prediction."""
         total = min(most or len(self), len(self))
-        for start in range(0, total, CHUNK):
-            stop = min(start + CHUNK, total)
+        for start in range(0, total, CHUNK_ROWS):
+            stop = min(start + CHUNK_ROWS, total)
             part = self.sequences.part(start, stop)
             yield Labeled(self.examples[start:stop], part), predictor.logits(part)
 
@@ -238,14 +238,14 @@ def selecting_metric(config: FinetuneConfig, examples: Examples) -> str:
 def with_steps(config: FinetuneConfig, examples: int) -> FinetuneConfig:
     """Returns the config with the number of steps of its epochs and, unless it was set, of steps between evaluations.
 
-    A long run has `LOOKS` evaluations on dev: on a CPU, one of SQuAD's dev file takes as long as 500 steps. With
+    A long run has `_EVALUATIONS` evaluations on dev: on a CPU, one of SQuAD's dev file takes as long as 500 steps. With
     patience, each epoch has one.
     """
     steps = steps_of(examples, batch_size=config.train.batch_size, epochs=config.epochs)
     known = {"steps": steps}
     if not {"train", "eval_every"} <= config.model_fields_set | config.train.model_fields_set:
         epoch = steps_of(examples, batch_size=config.train.batch_size, epochs=1)
-        often = epoch if config.train.patience is not None else max(config.train.eval_every, -(-steps // LOOKS))
+        often = epoch if config.train.patience is not None else max(config.train.eval_every, -(-steps // _EVALUATIONS))
         known["eval_every"] = often
     return config.model_copy(update={"train": config.train.model_copy(update=known)})
 
@@ -295,8 +295,8 @@ def _check_batch_size(config: FinetuneConfig, task: Task) -> None:
 def _check_targets(task: Task, train: Labeled, targets: Targets, notes: Sequence[str]) -> None:
     """Raises DataError where the loss would ignore every training example."""
     count = len(train.sequences)
-    for start in range(0, count, CHUNK):
-        batch = batch_of_examples(train.sequences, np.arange(start, min(count, start + CHUNK)), targets)
+    for start in range(0, count, CHUNK_ROWS):
+        batch = batch_of_examples(train.sequences, np.arange(start, min(count, start + CHUNK_ROWS)), targets)
         if any(task.counts(batch).values()):
             return
     more = "".join(f" {note}." for note in notes)

@@ -21,9 +21,9 @@ from bertie.console import console
 from bertie.errors import BadFile, DataError, UsageError
 from bertie.files import LOCK, read_json, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
-from bertie.models.folder import MODEL_FOLDER
+from bertie.models.files import MODEL_FOLDER
 from bertie.report.page import Report
-from bertie.runs.models import BEST, MODEL, OUTLINE
+from bertie.runs.layout import BEST, MODEL, OUTLINE
 from bertie.train import checkpoint, log
 from bertie.train.rendezvous import is_main
 from bertie.train.resume import changes, check_resume, check_unchanged
@@ -34,9 +34,9 @@ STUDY = "study.jsonl"
 SUSPECTS = "label_check.csv"
 OUT_OF_FOLD = "out_of_fold.csv"  # of a cross-validation
 AGAINST = ("first", "second")  # the runs of `bertie finetune --against`, each of several seeds
-FORMAT = 2  # of results.json: a run with it has finished when its checksums.json is there, too
+_RESULTS_FORMAT = 2  # of results.json: a run with it has finished when its checksums.json is there, too
 
-CHECKPOINT = Kind("checkpoint", (checkpoint.MANIFEST,), (*checkpoint.FILES, checkpoint.MANIFEST))
+CHECKPOINT = Kind("checkpoint", (checkpoint.MANIFEST,), (*checkpoint.CHECKPOINT_FILES, checkpoint.MANIFEST))
 RUN = Kind(
     "run",
     begins=(CONFIG, log.METRICS, STUDY, f"seed-*/{CONFIG}", f"fold-*/{CONFIG}"),
@@ -80,9 +80,10 @@ def read_results(run: Path) -> dict[str, Any]:
     """Returns the contents of a run's results.json. Raises DataError when it is missing, damaged or of another
     format."""
     results = _read(run / RESULTS)
-    if results.get("format") != FORMAT:
+    if results.get("format") != _RESULTS_FORMAT:
         raise DataError(
-            f"{run / RESULTS} has the format {results.get('format')}, and this version of Bertie reads {FORMAT}. "
+            f"{run / RESULTS} has the format {results.get('format')}, "
+            f"and this version of Bertie reads {_RESULTS_FORMAT}. "
             "Start the run again: --overwrite."
         )
     return results
@@ -150,7 +151,7 @@ class RunFolder:
             )
         return None
 
-    def answer(self, results: dict[str, Any], page: Callable[[], Report], *, keep: bool) -> dict[str, Any]:
+    def answer(self, results: dict[str, object], page: Callable[[], Report], *, keep: bool) -> dict[str, Any]:
         """Returns the results of a finished run, after writing its last files if its process was killed before."""
         if is_main() and not (self.path / checksums.CHECKSUMS).exists():
             self._seal(page, keep)
@@ -176,7 +177,7 @@ class RunFolder:
 
         keep: whether checkpoints are kept. They are deleted after results.json is written.
         """
-        written = {**results, "format": FORMAT}
+        written = {**results, "format": _RESULTS_FORMAT}
         write_json(self.path / RESULTS, written)
         self._seal(page, keep)
         return written

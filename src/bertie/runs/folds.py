@@ -31,29 +31,30 @@ from bertie.infer.traffic import Traffic
 from bertie.io.tables import Example
 from bertie.metrics.base import Scores, metric_range
 from bertie.metrics.scaling import Scaling
-from bertie.models.folder import MODEL_FOLDER
+from bertie.models.files import MODEL_FOLDER
 from bertie.models.model import TorchModel
 from bertie.runs import balance, calibration
 from bertie.runs.calibration import Calibrated
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import LEARNED_NOTE, Examples, hold_out_more, kind_of, read_examples, split_of
 from bertie.runs.finetune import finetune
-from bertie.runs.finetune_assess import LEAST, list_suspects, save_traffic
+from bertie.runs.finetune_assess import MIN_BASELINE_ROWS, list_suspects, save_traffic
 from bertie.runs.finetune_page import page
 from bertie.runs.finetune_prepare import Labeled, check_run, saved_task
 from bertie.runs.finetune_train import ADAPTER
 from bertie.runs.folder import CONFIG, FINDINGS, OUT_OF_FOLD, RunFolder, seed_runs
-from bertie.runs.models import MODEL, SCORE, load
+from bertie.runs.layout import MODEL, SCORE
+from bertie.runs.weights import load
 from bertie.tasks import Prediction, Task, with_task
 from bertie.tasks.answerer import Logits
 from bertie.tasks.capabilities import ReadsColumns
 from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
 
-FINAL = "final"
+_FINAL = "final"
 FITTED = ("optimize", "costs", "calibrate")  # settings that are fitted on the out-of-fold answers, not in each run
 ON = "out-of-fold"
-Parts = Sequence[tuple[Labeled, Logits]]
+_Parts = Sequence[tuple[Labeled, Logits]]
 NOT_COPIED = shutil.ignore_patterns(SCORE, CHECKSUMS, ADAPTER)  # the adapter has not what is fitted here
 
 
@@ -146,16 +147,16 @@ def plan_folds(config: FinetuneConfig, folds: int) -> Plan:
 def _all_folds(
     config: FinetuneConfig, plan: Plan, folder: RunFolder, one: Callable[..., dict[str, object]]
 ) -> dict[str, object]:
-    run, results = folder.path, dict[str, dict[str, Any]]()
+    run, results = folder.path, dict[str, dict[str, object]]()
     for fold in plan.folds:
         with console.part(fold.name):
             results[fold.name] = one(run=run / fold.name, examples=fold.examples)
-    with console.part(FINAL):
-        final = one(run=run / FINAL, examples=plan.final)
+    with console.part(_FINAL):
+        final = one(run=run / _FINAL, examples=plan.final)
     folder.begin()
     each = [[*_logits(run / fold.name, fold)] for fold in plan.folds]
     parts = [part for some in each for part in some]
-    model = load(run / FINAL / MODEL)
+    model = load(run / _FINAL / MODEL)
     predictor = Predictor(model)
     task = plan.task.with_tokenizer(predictor.tokenizer)
     if isinstance(task, ReadsColumns):
@@ -185,7 +186,7 @@ def _logits(folder: Path, fold: Fold) -> Iterator[tuple[Labeled, Logits]]:
     yield from Labeled(fold.examples.dev, predictor.encode(fold.examples.dev)).logits(predictor)
 
 
-def _scored(task: Task, others: Parts, parts: Parts) -> Mapping[str, object]:
+def _scored(task: Task, others: _Parts, parts: _Parts) -> Mapping[str, object]:
     """Returns the metrics of a fold, with the thresholds and the calibration that the answers to other folds give."""
     task = task.with_scaling(scaling) if (scaling := calibration.scaling_of(task, others)) else task
     task = task.tune_on_dev(_decoded(task, others))
@@ -195,13 +196,13 @@ def _scored(task: Task, others: Parts, parts: Parts) -> Mapping[str, object]:
     return scores.report()
 
 
-def _decoded(task: Task, parts: Parts) -> Iterator[tuple[Example, Prediction]]:
+def _decoded(task: Task, parts: _Parts) -> Iterator[tuple[Example, Prediction]]:
     """Yields all rows that were predicted, with the answers."""
     for part, logits in parts:
         yield from zip(part.examples, task.decode(logits, part.sequences, part.examples), strict=True)
 
 
-def _answers(task: Task, parts: Parts, scores: Scores, findings: Findings) -> list[Prediction]:
+def _answers(task: Task, parts: _Parts, scores: Scores, findings: Findings) -> list[Prediction]:
     """Returns the answers to all rows that were predicted, fold by fold, and counts them."""
     answers: list[Prediction] = []
     for part, logits in parts:
@@ -212,7 +213,7 @@ def _answers(task: Task, parts: Parts, scores: Scores, findings: Findings) -> li
     return answers
 
 
-def _traffic(predictor: Predictor, task: Task, folder: Path, parts: Parts) -> Traffic:
+def _traffic(predictor: Predictor, task: Task, folder: Path, parts: _Parts) -> Traffic:
     """Returns the traffic of all rows: the answers are out of fold, the vectors those of the final model."""
     traffic, pipeline = replace(Traffic.of_model(folder), learned=True), predictor.replace(task_or_none=task).pipeline
     for part, logits in parts:
@@ -225,7 +226,7 @@ def _write_model(task: Task, run: Path, model: TorchModel) -> None:
     """Writes RUN/model: the final model, with what was fitted on the out-of-fold answers."""
     model.training_facts = with_task(model.training_facts, task)
     with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as unfinished:
-        shutil.copytree(run / FINAL / MODEL, unfinished, dirs_exist_ok=True, ignore=NOT_COPIED)
+        shutil.copytree(run / _FINAL / MODEL, unfinished, dirs_exist_ok=True, ignore=NOT_COPIED)
         families.save(model, unfinished)
 
 
@@ -233,7 +234,7 @@ def _label_check(
     config: FinetuneConfig, plan: Plan, task: Task, answers: Sequence[Prediction], run: Path
 ) -> dict[str, object]:
     """Lists the rows whose labels the out-of-fold answers contradict, which cost no further training."""
-    if not task.one_label or config.label_check == "none" or len(answers) < LEAST:
+    if not task.one_label or config.label_check == "none" or len(answers) < MIN_BASELINE_ROWS:
         return {}
     numbers = [i for fold in plan.folds for i in fold.predicted]
     rows = suspects_of(task, plan.rows, {i: one.scores for i, one in zip(numbers, answers, strict=True)})

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bertie.console import console
 from bertie.errors import DataError, UsageError
-from bertie.infer.batching import CHUNK
+from bertie.infer.batching import CHUNK_ROWS
 from bertie.infer.embed import embedder
 from bertie.infer.predict import Predictor
 from bertie.io.lines import BadRecord
@@ -62,8 +62,8 @@ def _scores(model: str, examples: Sequence[Example], device: str) -> NDArray[np.
     pairs = [Example((one.texts[0], text)) for one in examples for text in one.texts[1:]]
     scores = list[NDArray[np.float32]]()
     with console.progress("scores of the teacher", len(pairs), unit="pairs") as advance:
-        for start in range(0, len(pairs), CHUNK):
-            encoded = predictor.encode(pairs[start : start + CHUNK])
+        for start in range(0, len(pairs), CHUNK_ROWS):
+            encoded = predictor.encode(pairs[start : start + CHUNK_ROWS])
             logits_EL = encoded.mean_of_windows(predictor.logits(encoded))
             scores.append(logits_EL[:, -1] - (logits_EL[:, 0] if logits_EL.shape[1] == 2 else 0))
             advance(encoded.examples)

@@ -30,7 +30,7 @@ from bertie.runs.run_data import RunData
 from bertie.train import checkpoint, log
 
 TRAINING, TEXT, SCORES, COST = "Training", "Training text", "Scores", "Cost of the training"
-Rows = list[tuple[str, str]]
+_Rows = list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def write_pretraining(run: Path, model: Path, config: PretrainConfig, data: RunD
     """Writes how a model was pre-trained, and on which text, into its card."""
     lines = log.read(run)
     batch = f"{config.train.batch_size:,} sequences of at most {config.max_length:,} tokens"
-    rows: Rows = [
+    rows: _Rows = [
         ("started from", _start(config.model, preset="random weights of {}")),
         ("objectives", "; ".join(_objectives(config.objectives))),
         ("steps", f"{config.train.steps:,}, each of {batch}" if not config.phases else f"{config.train.steps:,}"),
@@ -71,7 +71,7 @@ def write_pretraining(run: Path, model: Path, config: PretrainConfig, data: RunD
 
 def write_finetuning(model: Path, config: FinetuneConfig, results: Mapping[str, Any]) -> None:
     """Writes how a model was fine-tuned, and its scores, into its card. results: results.json of the run."""
-    rows: Rows = [
+    rows: _Rows = [
         ("started from", "random weights" if config.from_scratch else _start(config.model)),
         ("task", config.task),
         ("examples", f"{results['train_examples']:,} of {_named(config)}"),
@@ -93,7 +93,7 @@ def write_finetuning(model: Path, config: FinetuneConfig, results: Mapping[str, 
     card.put(model, SCORES, card.table(["metric", "score", "interval"], scores), about)
 
 
-def _decisions(config: FinetuneConfig, results: Mapping[str, Any]) -> Rows:
+def _decisions(config: FinetuneConfig, results: Mapping[str, Any]) -> _Rows:
     """Returns what was trained of the model, and what decides about its answers besides its weights."""
     chosen = [
         f"threshold {number(one['threshold'])} of {label!r} ({results['thresholds']['goal']})"
@@ -112,7 +112,7 @@ def write_cost(model: Path, used: Usage, forecast: Mapping[str, object] | None, 
     """Writes the cost of a training into the card, next to its forecast. start: the model that it started from."""
     rows = usage.usage_rows(used.as_json(), forecast or {})
     source = f"Forecast: {forecast['source']}." if forecast else ""
-    facts = card.table(usage.COLUMNS, rows) if forecast else "\n".join(f"- {row[0]}: {row[2]}" for row in rows)
+    facts = card.table(usage.USAGE_COLUMNS, rows) if forecast else "\n".join(f"- {row[0]}: {row[2]}" for row in rows)
     card.put(model, COST, facts, source, usage.energy(used), "\n".join(f"- {stage}" for stage in stages(start)))
 
 
@@ -165,7 +165,7 @@ def _short(value: object) -> str:
     return Path(value).name if isinstance(value, str) else str(value)
 
 
-def _optimizer(config: PretrainConfig | FinetuneConfig) -> Rows:
+def _optimizer(config: PretrainConfig | FinetuneConfig) -> _Rows:
     optim = config.optim
     return [
         ("optimizer", f"{optim.name}, learning rate {optim.lr:g}, {optim.decay} decay, seed {config.train.seed}"),

@@ -27,7 +27,7 @@ from bertie.runs.verify import run_config
 from bertie.settings import flatten
 from bertie.train import log
 
-NAMES = {"mlm": "masked tokens", "nsp": "next sentence", "sop": "sentence order", "rtd": "replaced tokens"}
+_OBJECTIVE_NAMES = {"mlm": "masked tokens", "nsp": "next sentence", "sop": "sentence order", "rtd": "replaced tokens"}
 REPLACE = (0.8, 0.1, 0.1)  # of masked-LM positions, by default: the mask, a random token, the original
 
 
@@ -180,7 +180,7 @@ def _corpora(report: Report, config: PretrainConfig) -> None:
 def _name(key: str) -> str:
     """Returns mlm_loss as "masked tokens"."""
     part = key.rpartition("_")[0].partition("/")[0]
-    return NAMES.get(part, part)
+    return _OBJECTIVE_NAMES.get(part, part)
 
 
 def _steps(lines: Sequence[Mapping[str, Any]]) -> list[float]:

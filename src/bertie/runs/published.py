@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertie.errors import UsageError
-from bertie.evaluation.compare import OF_SCORES
+from bertie.evaluation.compare import SCORE_SETTINGS
 from bertie.io.table_format import RECOGNISED, TableFormat
 from bertie.tasks import TASKS, Task
 from bertie.tasks.datasets import DATASETS
@@ -25,7 +25,7 @@ def scored_as_published(task: Task, name: str) -> tuple[Task, tuple[str, ...]]:
     KorQuAD; and the metrics of the set that the task has, or else its own."""
     dataset = DATASETS[name]
     if isinstance(task, TASKS[dataset.task]):
-        given = {option: value for option, value in dataset.options.items() if option in OF_SCORES}
+        given = {option: value for option, value in dataset.options.items() if option in SCORE_SETTINGS}
         if task.labels != dataset.labels:
             given.pop("frequent", None)  # it counts the first labels of the set
         task = replace(task, **given) if given else task

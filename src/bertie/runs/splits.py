@@ -16,11 +16,11 @@ from bertie.console import counted
 from bertie.data.draws import key
 from bertie.errors import DataError
 from bertie.io.tables import Example
-from bertie.runs.config import HELD_OUT
+from bertie.runs.config import HELD_OUT_SHARE
 
 SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples
 DIFFERENT = 20  # texts: of fewer different ones, equal ones may be on both sides, or training would lack a kind
-Parts = tuple[list[Example], list[Example]]
+_Parts = tuple[list[Example], list[Example]]
 """Examples to learn from, and others."""
 
 
@@ -38,7 +38,7 @@ class Split:
     group: Callable[[Example], Hashable]
     timed: bool = False
 
-    def hold_out(self, examples: Sequence[Example], share: float) -> Parts:
+    def hold_out(self, examples: Sequence[Example], share: float) -> _Parts:
         """Returns the examples to learn from and those that are held out."""
         if self.timed:
             return later(examples, share)
@@ -69,11 +69,11 @@ class Split:
 
 def hold_out(
     examples: Sequence[Example],
-    share: float = HELD_OUT,
+    share: float = HELD_OUT_SHARE,
     *,
     by: Callable[[Example], Hashable] = lambda example: example.label,
     group: Callable[[Example], Hashable] = lambda example: None,
-) -> Parts:
+) -> _Parts:
     """Splits off a dev set with each stratum, by default each label, in proportion, the same for every seed.
 
     Whole groups are held out; an example without a group is a group. The stratum of a group is the set of its examples'
@@ -145,7 +145,7 @@ def _fold_numbers(
     return fold_E
 
 
-def later(examples: Sequence[Example], share: float) -> Parts:
+def later(examples: Sequence[Example], share: float) -> _Parts:
     """Returns the earlier and the later examples. share: that of the later ones; those of one time stay together.
 
     Raises DataError where all have the same time.

@@ -39,8 +39,8 @@ from bertie.train.optim import OptimizerGroup
 
 TRIAL_S = 30.0
 WARM = 3  # steps that are not counted: they make kernels and take memory
-FEWEST = 8  # steps that a trial should have; a batch that is too slow for so many is made smaller
-MOST = 200  # steps of a phase: more do not tell more
+_MIN_TRIAL_STEPS = 8  # steps that a trial should have; a batch that is too slow for so many is made smaller
+_MAX_STEPS = 200  # steps of a phase: more do not tell more
 LOOK = 0.15  # of the time of a trial: for evaluations
 GUESSED = 0.25  # of the machine's matrix rate: to guess the time of a step before one has run
 TRIALS = "trials.json"
@@ -228,7 +228,7 @@ def _tried_sequences(phase: PhaseWork, seconds: float, device: torch.device) -> 
         return phase.sequences
     rates = machine.cpu_rates()
     guess_s = phase.flops / (1e9 * GUESSED * max(rates.fp32, rates.bf16) * torch.get_num_threads())
-    share = seconds / ((FEWEST + WARM) * guess_s)
+    share = seconds / ((_MIN_TRIAL_STEPS + WARM) * guess_s)
     if share >= 1:
         return phase.sequences
     fits = max(1, int(share * phase.sequences))
@@ -245,7 +245,7 @@ def _steps(
 
     def on_step(step: int) -> None:
         marks.append(clock())
-        if (time.monotonic() - began > seconds and len(marks) > WARM) or len(marks) >= MOST:
+        if (time.monotonic() - began > seconds and len(marks) > WARM) or len(marks) >= _MAX_STEPS:
             raise _Enough
 
     never = {"eval_every": MOST_STEPS, "save_every": MOST_STEPS, "patience": None, "track": ()}

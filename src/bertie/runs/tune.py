@@ -23,8 +23,8 @@ from rich.markup import escape
 from bertie.console import console
 from bertie.errors import BadFile, BertieError, DataError, NoPackage, UsageError
 from bertie.files import read_journal
-from bertie.models.folder import fingerprint
-from bertie.runs.config import EPOCHS, FinetuneConfig
+from bertie.models.files import fingerprint
+from bertie.runs.config import EPOCHS_HINT, FinetuneConfig
 from bertie.runs.confirmation import FoldSearch, confirm_best, keep_record, nested_search, plan_nested
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune import finetune
@@ -32,25 +32,26 @@ from bertie.runs.finetune_prepare import check_run
 from bertie.runs.finetune_train import take_model
 from bertie.runs.folder import STUDY, RunFolder
 from bertie.runs.folds import Plan
-from bertie.runs.models import MODEL, model_folder
+from bertie.runs.layout import MODEL
+from bertie.runs.models import model_folder
 from bertie.runs.space import PAPER, Range, Space, corners, grid, varied
 from bertie.runs.tune_page import page
 from bertie.settings import flatten
 from bertie.tasks.source import steps_of
 from bertie.train import log
 from bertie.train.callbacks import Callback, TrainingRun
-from bertie.train.resume import FREE, check_unchanged
+from bertie.train.resume import FREE_SETTINGS, check_unchanged
 from bertie.train.step_metrics import Diverged
 
 if TYPE_CHECKING:
     import optuna
 
 
-SETTINGS = "settings"
-LOOKS = 4  # evaluations on dev in each trial, at which weak trials are pruned
+_SETTINGS = "settings"
+_EVALUATIONS = 4  # evaluations on dev in each trial, at which weak trials are pruned
 FIRST_TRIALS = 4  # are never pruned: there is nothing to compare them with
 NOT_OF_START = {"optim", "train", "epochs"}  # settings that decide neither the start model nor how texts are read
-EXPLAINED = 8  # finished trials: fewer do not tell which setting mattered
+_MIN_TRIALS = 8  # finished trials: fewer do not tell which setting mattered
 
 
 class _GivenUp(BertieError):
@@ -84,7 +85,7 @@ def tune(
     if trials is None and points is None:
         raise UsageError("A range (LOW..HIGH) needs a number of trials. Add --trials N.")
     if "train.steps" in space:
-        raise UsageError(EPOCHS)
+        raise UsageError(EPOCHS_HINT)
     configs = [varied(config, point) for point in corners(space)]  # bad input is told before a folder is made
     plan = None if folds is None else plan_nested(config, space, folds)
     own, examples = examples, examples or read_examples(configs[0])
@@ -145,7 +146,7 @@ def _confirmed(
 def _importance(library: Any, study: "optuna.Study") -> dict[str, object]:
     """Returns the share of the variance of scores that each setting explains, if trials tell (Hutter et al. 2014)."""
     trials = _complete(study)
-    if len(trials) < EXPLAINED or len({trial.value for trial in trials}) < 2 or len(trials[0].params) < 2:
+    if len(trials) < _MIN_TRIALS or len({trial.value for trial in trials}) < 2 or len(trials[0].params) < 2:
         return {}
     evaluator = library.importance.FanovaImportanceEvaluator(seed=0)
     shares: dict[str, float] = library.importance.get_param_importances(study, evaluator=evaluator)
@@ -222,7 +223,7 @@ def _with_looks(config: FinetuneConfig, examples: Examples | None = None) -> Fin
     """
     epoch = (examples or read_examples(config)).epoch
     steps = steps_of(epoch, batch_size=config.train.batch_size, epochs=config.epochs)
-    train = config.train.model_copy(update={"steps": steps, "eval_every": max(1, steps // LOOKS)})
+    train = config.train.model_copy(update={"steps": steps, "eval_every": max(1, steps // _EVALUATIONS)})
     return config.model_copy(update={"train": train, "baselines": False, "label_check": "none"})
 
 
@@ -281,12 +282,14 @@ def _study(
     study: optuna.Study = (
         library.load_study(**named) if known_names else library.create_study(**named, direction="maximize")
     )
-    wanted = {name: value for name, value in flatten(config.model_dump(mode="json")).items() if name not in FREE}
+    wanted = {
+        name: value for name, value in flatten(config.model_dump(mode="json")).items() if name not in FREE_SETTINGS
+    }
     wanted["space"] = {name: vars(v) if isinstance(v, Range) else list(v) for name, v in space.items()}
     wanted |= contents  # instead of paths: the files may have moved
-    known = study.user_attrs.get(SETTINGS)
+    known = study.user_attrs.get(_SETTINGS)
     if known is None:
-        study.set_user_attr(SETTINGS, wanted)
+        study.set_user_attr(_SETTINGS, wanted)
         return study
     check_unchanged(run, "trials", known, wanted)
     states = library.trial.TrialState

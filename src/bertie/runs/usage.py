@@ -12,8 +12,8 @@ from bertie.report.page import Report
 from bertie.report.values import quantity
 from bertie.train import precision
 
-COLUMNS = ("cost", "forecast", "measured", "difference")
-NAMES = {"seconds": "time", "peak_bytes": "peak memory", "kwh": "energy"}
+USAGE_COLUMNS = ("cost", "forecast", "measured", "difference")
+_FIGURE_NAMES = {"seconds": "time", "peak_bytes": "peak memory", "kwh": "energy"}
 
 
 def meter(device: str) -> Meter:
@@ -33,7 +33,7 @@ def add_usage_section(report: Report, results: Mapping[str, Any]) -> None:
     about = "Time, memory and energy of the run, all resumes included: training, validation and checkpoints."
     report.section("Cost", about)
     if forecast:
-        report.table(COLUMNS, found, caption=f"Forecast: {forecast['source']}.")
+        report.table(USAGE_COLUMNS, found, caption=f"Forecast: {forecast['source']}.")
     else:
         report.pairs((name, measured) for name, _, measured, _ in found)
     report.text(energy(Usage(**usage)))
@@ -63,7 +63,7 @@ def usage_rows(usage: Mapping[str, Any], forecast: Mapping[str, Any]) -> list[li
     """Returns the rows of COLUMNS: what a run took, `Usage.as_json()`, next to its forecast."""
     return [
         [name, _shown(key, forecast.get(key)), _shown(key, usage[key]), _apart(forecast.get(key), usage[key])]
-        for key, name in NAMES.items()
+        for key, name in _FIGURE_NAMES.items()
     ]
 
 

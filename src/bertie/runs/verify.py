@@ -23,20 +23,20 @@ from bertie.errors import BadFile, BertieError, DataError, UsageError
 from bertie.files import read_small
 from bertie.folders import check_folder_kind
 from bertie.models import variant as models
-from bertie.models.folder import fingerprint
+from bertie.models.files import fingerprint, is_export
 from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary
-from bertie.models.weights import is_export
 from bertie.objectives.captions import Captions
 from bertie.runs.config import FinetuneConfig, PretrainConfig, kind_of
 from bertie.runs.folder import AGAINST, CONFIG, RESULTS, STUDY, read_results, seed_runs
-from bertie.runs.models import MODEL, OUTLINE, model_folder
+from bertie.runs.layout import MODEL, OUTLINE
+from bertie.runs.models import model_folder
 from bertie.runs.run_data import models_named
 from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import checkpoint, log
 
-SHOWN = 5  # damaged files named in one message
+_DAMAGED_FILES_SHOWN = 5  # damaged files named in one message
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,8 @@ def _files(folder: Path) -> str:
         found = checksums.check(folder, covered=covered)
         if found.damage:
             raise DataError(
-                " ".join(found.damage[:SHOWN]) + f" ({len(found.damage)} in all)" * (len(found.damage) > SHOWN)
+                " ".join(found.damage[:_DAMAGED_FILES_SHOWN])
+                + f" ({len(found.damage)} in all)" * (len(found.damage) > _DAMAGED_FILES_SHOWN)
             )
         return f"files intact: {found.files:,}" + _uncovered(found.uncovered)
     if (folder / RESULTS).is_file():
@@ -207,7 +208,7 @@ def _metrics(run: Path) -> str:
 def _checkpoint(run: Path, folder: Path) -> str:
     found = checkpoint.verify_checkpoint(folder)
     position = found.state["metrics_bytes"]
-    metrics = read_small(run / log.METRICS, most=log.MAX_BYTES) if os.path.lexists(run / log.METRICS) else b""
+    metrics = read_small(run / log.METRICS, most=log.MAX_LOG_BYTES) if os.path.lexists(run / log.METRICS) else b""
     if len(metrics) < position or metrics[:position][-1:] not in (b"", b"\n"):
         raise DataError(f"{log.METRICS} has changed since {folder.name} was saved: it has {len(metrics):,} bytes.")
     if xxhash.xxh3_128_hexdigest(metrics[:position]) != found.state["metrics_xxh3_128"]:

@@ -51,13 +51,13 @@ FREE_TRAIN = (
     "min_improvement",
 )
 FREE_OPTIM = ("lr", "betas", "eps", "warmup", "decay", "cooldown", "weight_decay", "max_grad_norm", "layer_decay")
-FREE = {
+_FREE = {
     *(f"train.{name}" for name in FREE_TRAIN),
     *(f"optim.{name}" for name in FREE_OPTIM),
     *("epochs", "select", "select_on", "baselines", "label_check", "pseudo_perplexity", "model"),
 }
 LOADED = 300e6  # bytes: what a process loads when it trains: the optimizer, kernels, charts. Measured on a CPU
-STEADY = 0.9  # share of --minutes that goes into steps; validation, checkpoints and the start take the rest
+_STEP_SHARE = 0.9  # share of --minutes that goes into steps; validation, checkpoints and the start take the rest
 TRIED = 0.05  # share of --minutes that a trial takes
 STEPS_SEEN = 500  # for the largest batch of a fine-tuning run
 
@@ -167,7 +167,7 @@ def _job(model: TorchModel, phases: Iterable[JobPhase], train: TrainConfig) -> t
 
 
 def _told(settings: Mapping[str, object]) -> dict[str, object]:
-    return {key: value for key, value in settings.items() if key not in FREE}
+    return {key: value for key, value in settings.items() if key not in _FREE}
 
 
 def _times(every: int, first: int, last: int) -> int:
@@ -264,7 +264,7 @@ def _steps_within(ready: PreparedRun, minutes: float) -> int:
     forecast = forecast_of(work, min(30.0, max(1.0, TRIED * 60 * minutes)))
     if forecast is None:
         raise Stopped("The trial of the speed was interrupted. The same command starts it again.")
-    return max(1, int(_steps_of_seconds(STEADY * 60 * minutes, ready.config, forecast.step_s)))
+    return max(1, int(_steps_of_seconds(_STEP_SHARE * 60 * minutes, ready.config, forecast.step_s)))
 
 
 def _steps_of_seconds(seconds: float, config: PretrainConfig, step_s: Sequence[float]) -> float:

@@ -19,8 +19,8 @@ from bertie.api.finetune import Loss, finetune
 from bertie.api.results import Predictions
 from bertie.console import console, counted
 from bertie.errors import Stopped, UsageError, nearest
-from bertie.io.memory import PAIR
-from bertie.runs.models import MODEL
+from bertie.io.memory import PAIR_FIELDS
+from bertie.runs.layout import MODEL
 from bertie.sklearn.base import ModelFiles, TextEstimator
 from bertie.sklearn.inputs import (
     Array,
@@ -39,13 +39,13 @@ from bertie.sklearn.inputs import (
     weights_of,
 )
 
-NEVER = 10**9  # steps
+_UNREACHED_STEP = 10**9  # steps
 WHOLE: dict[str, object] = {  # settings of a run that learns from all rows and measures nothing
     "held_out": 0,
     "baselines": False,
     "label_check": "none",
-    "train.eval_every": NEVER,
-    "train.save_every": NEVER,
+    "train.eval_every": _UNREACHED_STEP,
+    "train.save_every": _UNREACHED_STEP,
 }
 _one_run = threading.Lock()  # all threads share torch's generator, which a run seeds and draws from
 
@@ -108,7 +108,7 @@ class FineTuned(TextEstimator):
                 'Choose them: X[["text"]]. `tabular` names columns of numbers and categories to read beside them.'
             )
         self._text_names = (
-            tuple(str(names[i]) for i in texts) if hasattr(self, "feature_names_in_") else PAIR[: len(texts)]
+            tuple(str(names[i]) for i in texts) if hasattr(self, "feature_names_in_") else PAIR_FIELDS[: len(texts)]
         )
         self._tabular_names = tuple(map(str, self.tabular))
         self._places = [*texts, *([*names].index(name) for name in self.tabular)]

@@ -22,11 +22,12 @@ from bertie.data.sequences import Sequences
 from bertie.errors import DataError, MissingColumn, nearest
 from bertie.io.columns import LookAhead, check_apart, no_rows
 from bertie.io.fields import Fields, as_text
-from bertie.io.header import LABELS
+from bertie.io.header import LABEL_COLUMNS
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example
 from bertie.metrics.ranking import Accuracy
+from bertie.models.loss import LossReport, LossTerm
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
@@ -39,15 +40,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.models.loss import LossReport
 
 SINGLE = ("question", "context", "ctx", "text", "premise")
 CONTEXTS = (("premise", "question"), ("context", "question"), *((name,) for name in SINGLE))
 BEGUN = (("sent1", "sent2"), ("ctx_a", "ctx_b"))  # SWAG, HellaSwag: the second column begins every choice
-LISTS = ("endings", "choices", "choices.text", "options", "answers")
-NUMBERED = re.compile(r"(ending|choice|option|answer)_?\d+")
+_LISTS = ("endings", "choices", "choices.text", "options", "answers")
+_CHOICE_COLUMN = re.compile(r"(ending|choice|option|answer)_?\d+")
 LETTERS = "ABCDEFGHIJ"
-PUBLISHED = 4  # choices of a question of SWAG
+_SWAG_CHOICES = 4  # choices of a question of SWAG
 
 
 @dataclass(frozen=True)
@@ -69,9 +69,9 @@ class ChoiceTask(Task):
         `columns.text` names them: the context first, then the choices.
         """
         context: tuple[str, ...] = next((found for found in (*BEGUN, *CONTEXTS) if set(found) <= set(names)), ())
-        choices = tuple(name for name in names if NUMBERED.fullmatch(name))
-        further = NUMBERED if choices and not columns.text[1:] else None
-        choices = choices or tuple(name for name in LISTS if name in names)[:1]
+        choices = tuple(name for name in names if _CHOICE_COLUMN.fullmatch(name))
+        further = _CHOICE_COLUMN if choices and not columns.text[1:] else None
+        choices = choices or tuple(name for name in _LISTS if name in names)[:1]
         if columns.text:
             context, choices = columns.text[:1], columns.text[1:] or choices
         elif not context or not choices:
@@ -79,7 +79,7 @@ class ChoiceTask(Task):
                 f"{where}: context and choices were not recognized among {', '.join(map(repr, names))}.",
                 hint="Pass --text CONTEXT --text CHOICE --text CHOICE ...",
             )
-        label = columns.label or next((name for name in LABELS if name in names), "")
+        label = columns.label or next((name for name in LABEL_COLUMNS if name in names), "")
         for name in (*context, *choices, *((label,) if columns.labelled else ())):
             if name not in names:
                 raise MissingColumn(f"{where} has no column {name or 'label'!r}. {nearest(name, names)}")
@@ -129,7 +129,7 @@ class ChoiceTask(Task):
     @classmethod
     def sequences(cls, examples: Sequence[Example] | None) -> float:
         """One for each choice; a published question has as many as those of SWAG."""
-        return PUBLISHED if examples is None else sum(len(one.texts) - 1 for one in examples) / len(examples)
+        return _SWAG_CHOICES if examples is None else sum(len(one.texts) - 1 for one in examples) / len(examples)
 
     @classmethod
     def stratify_by(cls, example: Example) -> Hashable:
@@ -157,10 +157,8 @@ class ChoiceTask(Task):
         """Returns the number of questions."""
         return {"choice": int(batch.labels["right"].sum())}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the cross-entropy over each question's choices. logits (B,); reads labels "choice" and "right"."""
-        from bertie.models.loss import LossTerm
-
         choice_B, right_B = batch.labels["choice"], batch.labels["right"]
         question_B = (choice_B == 0).cumsum(0) - 1  # the choices of a question are consecutive
         host_B = batch.host.labels["choice"]

@@ -34,6 +34,8 @@ from bertie.metrics.numbers import Numbers
 from bertie.metrics.retrieval import RETRIEVAL_METRICS, Retrieval
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
+from bertie.models.loss import LossReport, LossTerm
+from bertie.models.pooling import pool
 from bertie.models.sentence import (
     MODES,
     MODULES,
@@ -61,7 +63,7 @@ from bertie.tasks.embed_rows import (
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample, numbers
 from bertie.tasks.source import Targets, encode
-from bertie.text.sentence import LENGTHS
+from bertie.text.sentence import LENGTH_KEYS
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -70,7 +72,6 @@ if TYPE_CHECKING:
 
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.loss import LossReport
     from bertie.models.model import TorchModel
 
 Pooling = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last"]
@@ -394,15 +395,12 @@ class EmbedTask(Task):
         """The texts' vectors. -> (B, H)"""
         import torch
 
-        from bertie.models.pooling import pool
-
         return torch.cat([pool(output, name) for name in self.outputs], -1)
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the loss of a step. logits (W, H)"""
         from torch.nn.functional import normalize
 
-        from bertie.models.loss import LossTerm
         from bertie.tasks.embed_losses import LossSettings, StepTexts, loss_term
 
         count = self.counts(batch.host)[self.loss_kind]
@@ -534,7 +532,7 @@ class EmbedTask(Task):
                 # which older versions do not read
                 **({} if in_order else {"pooling_mode": [MODES[mode][0] for mode in self.outputs]}),
             },
-            LENGTHS[0]: {"max_seq_length": max_length, "do_lower_case": False},
+            LENGTH_KEYS[0]: {"max_seq_length": max_length, "do_lower_case": False},
             SETTINGS: {
                 "prompts": prompts,
                 "default_prompt_name": default,

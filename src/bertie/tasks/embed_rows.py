@@ -19,9 +19,9 @@ from typing import Literal, TypeAlias
 from bertie.errors import DataError, WrongValue
 from bertie.io.columns import LookAhead, find_columns
 from bertie.io.fields import Fields, Template, columns_in, is_template
-from bertie.io.header import LABELS
+from bertie.io.header import LABEL_COLUMNS
 from bertie.io.lines import BadRecord
-from bertie.io.memory import PAIR
+from bertie.io.memory import PAIR_FIELDS
 from bertie.io.numerals import number_of
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example, example
@@ -71,7 +71,7 @@ def columns_of_rows(names: Sequence[str], columns: Columns, where: str, look: Lo
         text = columns.usual_text
     if not columns.labelled and not columns.text:
         text = text[:2]  # a similarity is that of two texts
-    usual = (columns.label, columns.usual_label, *(JUDGMENT_COLUMNS if len(text) > 2 else ()), *LABELS)
+    usual = (columns.label, columns.usual_label, *(JUDGMENT_COLUMNS if len(text) > 2 else ()), *LABEL_COLUMNS)
     label = next((name for name in usual if name and name in names and name not in text), columns.label)
     if len(text) == 1 or not columns.labelled or (label and len(text) < 3):
         return find_columns(names, replace(columns, text=text), where, look)
@@ -130,7 +130,7 @@ def row_of_tuple(values: Sequence[object]) -> Mapping[str, object]:
     if not judged:
         return dict(zip(names, texts, strict=True))
     if len(texts) == 2:
-        return dict(zip((*PAIR, "label"), values, strict=True))
+        return dict(zip((*PAIR_FIELDS, "label"), values, strict=True))
     return dict(zip(names, texts, strict=True)) | {"scores": values[-1]}
 
 

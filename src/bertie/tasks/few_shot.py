@@ -21,6 +21,7 @@ from bertie.data.sequences import Sequences
 from bertie.errors import DataError
 from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
+from bertie.models.loss import LossReport, LossTerm
 from bertie.models.sentence import SentenceModules
 from bertie.tasks.embed import EmbedTask, Pooling
 from bertie.tasks.sequence import SequenceTask
@@ -31,11 +32,10 @@ if TYPE_CHECKING:
 
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.loss import LossReport
     from bertie.models.model import TorchModel
 
-READ = 64  # sequences in a forward pass of the regression's vectors
-STRENGTH = 1.0  # inverse of the regression's penalty: scikit-learn's default, as SetFit has it
+_BATCH_SEQUENCES = 64  # sequences in a forward pass of the regression's vectors
+_STRENGTH = 1.0  # inverse of the regression's penalty: scikit-learn's default, as SetFit has it
 LABEL_POOLING = {"cls": "first", "max": "max", "last": "last", "mean": "mean"}  # of a sentence model -> of a classifier
 
 
@@ -95,11 +95,9 @@ class FewShotTask(SequenceTask):
         """Returns the number of pairs of the same label and of different labels."""
         return {name: int(pairs_BB.sum()) for name, pairs_BB in _pairs(batch).items()}
 
-    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: "Batch") -> "LossReport":
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: "Batch") -> LossReport:
         """Returns the squared error of the cosines, separately for both kinds of pairs, which weigh the same."""
         from torch.nn.functional import normalize
-
-        from bertie.models.loss import LossTerm
 
         vector_BH = normalize(_vectors(model, output), dim=-1)
         cosine_BB, wanted = vector_BH @ vector_BH.T, {"same": 1.0, "different": 0.0}
@@ -119,13 +117,13 @@ class FewShotTask(SequenceTask):
         import torch
         from sklearn.linear_model import LogisticRegression
 
-        sequences = np.array_split(np.arange(len(encoded.lengths)), -(-len(encoded.lengths) // READ))
+        sequences = np.array_split(np.arange(len(encoded.lengths)), -(-len(encoded.lengths) // _BATCH_SEQUENCES))
         with torch.no_grad():
             batches = (batch_of_examples(encoded, part).to(model.device) for part in sequences)
             vector_WH = torch.cat([_vectors(model, model.encode(batch)) for batch in batches]).cpu().double().numpy()
         scale = float(np.sqrt((vector_WH**2).sum(-1).mean()))
         label_W, weight_W = targets.sequence["label"], targets.sequence["weight"]
-        found = LogisticRegression(C=STRENGTH, max_iter=1_000).fit(vector_WH / scale, label_W, sample_weight=weight_W)
+        found = LogisticRegression(C=_STRENGTH, max_iter=1_000).fit(vector_WH / scale, label_W, sample_weight=weight_W)
         weight_LH, bias_L = found.coef_ / scale, found.intercept_
         if len(self.labels) == 2:  # one row there: the difference of the two logits
             weight_LH, bias_L = np.concatenate([-weight_LH, weight_LH]) / 2, np.concatenate([-bias_L, bias_L]) / 2

@@ -22,7 +22,7 @@ ClassWeights = Literal["balanced"] | Mapping[str, float] | None
 LossFunction = Callable[["Tensor", "Tensor", "Tensor"], "tuple[Tensor, Tensor | float]"]
 """(logits (B, L), labels (B,) or (B, L), weights (B,)) -> the sum over rows, and the count that it is divided by. The
 count must not depend on the logits."""
-LEAST = 1e-6  # of 1 - p, whose power below 1 would have an infinite slope at 0
+_MIN_COMPLEMENT = 1e-6  # of 1 - p, whose power below 1 would have an infinite slope at 0
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class LossOptions:
         loss_B = cross_entropy(logits_BL, labels_B, reduction="none", label_smoothing=self.smoothing)
         if self.kind == "focal":
             p_B = log_softmax(logits_BL, -1).gather(1, labels_B[:, None])[:, 0].exp()
-            loss_B = loss_B * (1 - p_B).clamp_min(LEAST) ** self.gamma
+            loss_B = loss_B * (1 - p_B).clamp_min(_MIN_COMPLEMENT) ** self.gamma
         return loss_B
 
     def of_decisions(self, logits_BL: "Tensor", has_BL: "Tensor") -> "Tensor":
@@ -57,7 +57,7 @@ class LossOptions:
         loss_BL = binary_cross_entropy_with_logits(logits_BL, has_BL, reduction="none")
         if self.kind == "focal":
             p_BL = ((2 * has_BL - 1) * logits_BL).sigmoid()
-            loss_BL = loss_BL * (1 - p_BL).clamp_min(LEAST) ** self.gamma
+            loss_BL = loss_BL * (1 - p_BL).clamp_min(_MIN_COMPLEMENT) ** self.gamma
         return loss_BL
 
     def total(

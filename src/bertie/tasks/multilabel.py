@@ -26,6 +26,7 @@ from bertie.metrics.label_sets import LabelSets
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.thresholds import COST, Goal, check_threshold, choose_threshold
 from bertie.models.facts import Facts
+from bertie.models.loss import LossReport, LossTerm
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import sigmoid
 from bertie.tasks.base import KEPT, CalibratedTask
@@ -38,10 +39,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.models.loss import LossReport
 
 SEPARATORS = ("#", ";", "|", "/")  # besides the comma: of doccano, of spreadsheets
-LOOKED_AT = 100  # examples that tell whether lists are of 0 and 1
+_EXAMPLES_SAMPLED = 100  # examples that tell whether lists are of 0 and 1
 YES, NO = {"1", "1.0", "true", "yes"}, {"0", "0.0", "false", "no", ""}  # 1.0: as pandas writes a column with gaps
 
 
@@ -107,7 +107,7 @@ class MultiLabelTask(TabularTask, CalibratedTask):
     ) -> Iterator[Example | BadRecord]:
         """Yields the examples of a table. In lists of as many 0 and 1, each position is a label."""
         rows = super().rows(path, replace(format, labels=LabelNames()), on_columns=on_columns)
-        first = list(itertools.islice(rows, LOOKED_AT)) if format.columns.labelled else []
+        first = list(itertools.islice(rows, _EXAMPLES_SAMPLED)) if format.columns.labelled else []
         lists = [row.label for row in first if isinstance(row, Example) and row.label]
         sizes = Counter(map(len, lists)) if all(isinstance(label, Hot) for label in lists) else Counter[int]()
         meant = len(sizes) == 1 or max(sizes, default=0) > 2  # three values of 0 and 1 are not three labels
@@ -241,10 +241,8 @@ class MultiLabelTask(TabularTask, CalibratedTask):
         count = self.loss_options.count(batch.labels["has"], batch.labels["weight"], outputs)
         return {"label": count * (outputs if self.loss_options.function is None else 1)}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the binary cross-entropy of each decision. logits (B, L); reads labels "has" and "weight"."""
-        from bertie.models.loss import LossTerm
-
         options, has_BL = self.loss_options, batch.labels["has"]
         total = options.total(options.of_decisions, logits, has_BL, batch.labels["weight"])
         return {"label": LossTerm(total, self.counts(batch.host)["label"])}

@@ -28,9 +28,10 @@ from bertie.io.tables import Example
 from bertie.io.words import Span, word_spans
 from bertie.metrics.parsing import Arc, ParseScores
 from bertie.models.biaffine import LAST, arc_scores, relation_scores
+from bertie.models.loss import LossReport, LossTerm, right
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
-from bertie.tasks.places import SPECIAL, encode_places
+from bertie.tasks.places import SPECIAL_PLACE, encode_places
 from bertie.tasks.render import GIVEN, MOST, RenderedExample, marked, noted
 from bertie.tasks.source import Targets
 from bertie.tasks.tagging import words_of
@@ -42,10 +43,9 @@ if TYPE_CHECKING:
 
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.loss import LossReport
     from bertie.models.model import TorchModel
 
-NONE = -1
+_NONE = -1
 
 
 @dataclass(frozen=True)
@@ -145,10 +145,10 @@ class ParseTask(Task):
         self.check_windows(too_long)
         cls_id = tokenizer.cls_id  # a UsageError says that there is none
         found = encode_places(examples, tokenizer, max_length=max_length, too_long=too_long, stride=max_length)
-        last_T = np.full(len(found.input_ids), NONE, np.int64)
-        last_T[(found.input_ids == cls_id) & (found.places["text"] == SPECIAL)] = 0
+        last_T = np.full(len(found.input_ids), _NONE, np.int64)
+        last_T[(found.input_ids == cls_id) & (found.places["text"] == SPECIAL_PLACE)] = 0
         first_N, end_N = pieces_of(examples, found, self.unit)
-        read = first_N != NONE
+        read = first_N != _NONE
         last_T[first_N[read]] = (end_N - first_N)[read]
         return replace(found, extra={LAST: last_T})
 
@@ -166,7 +166,7 @@ class ParseTask(Task):
             rows = np.array([root, *first_N[at : at + count]])
             at += count
             for row, (head, relation) in zip(rows[1:], example.label or (), strict=False):
-                if row != NONE and rows[head] != NONE:
+                if row != _NONE and rows[head] != _NONE:
                     head_T[row], weight_T[row] = rows[head] - encoded.starts[sequence], 1.0
                     relation_T[row], known_T[row] = number.get(relation, 0), relation in number
         return Targets(token={"head": head_T, "weighs": weight_T, "relation": relation_T, "relation_weighs": known_T})
@@ -174,7 +174,7 @@ class ParseTask(Task):
     def _root(self, encoded: Sequences, sequence: int) -> int:
         """Returns the token of the root: the first special token."""
         start, end = encoded.starts[sequence : sequence + 2]
-        special = encoded.places["text"][start:end] == SPECIAL
+        special = encoded.places["text"][start:end] == SPECIAL_PLACE
         return int(start + np.flatnonzero(special & (encoded.extra[LAST][start:end] == 0))[0])
 
     def forward(self, model: "TorchModel", batch: "Batch") -> "EncoderOutput":
@@ -188,20 +188,16 @@ class ParseTask(Task):
         heads, relations = batch.labels["weighs"].sum(), batch.labels["relation_weighs"].sum()
         return {"head": round(float(heads)), "relation": round(float(relations))}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the cross-entropy of heads among a sentence's words, and of relations to the true heads. logits
         (T, F)"""
         import torch
-
-        from bertie.models.loss import LossTerm
-        from bertie.nn.layout import where
-        from bertie.nn.loss import right
 
         square = batch.layout.rectangle
         labels = {name: square(label) for name, label in batch.labels.items()}
         logits_BSF = square(logits)
         head_BS, length = labels["head"], logits_BSF.shape[1]
-        may_be_head_BS = batch.layout.mask() & (labels[LAST] != NONE)
+        may_be_head_BS = batch.layout.mask() & (labels[LAST] != _NONE)
         itself_SS = torch.eye(length, dtype=torch.bool, device=logits.device)
         allowed_BSS = may_be_head_BS[:, None, :] & ~itself_SS
         scores_BSS = arc_scores(logits_BSF, logits_BSF).masked_fill(~allowed_BSS, -torch.inf)
@@ -213,7 +209,7 @@ class ParseTask(Task):
             ("relation", relation_scores(logits_BSF, at_head_BSF), labels["relation"], "relation_weighs"),
         ):
             host = batch.host
-            taught = where(host.layout.rectangle(host.labels[weight]) > 0, logits.device)
+            taught = batch.where(host.layout.rectangle(host.labels[weight]) > 0)
             scores_NX, target_N = scores.flatten(0, 1)[taught], target_BS.flatten()[taught]
             loss = torch.nn.functional.cross_entropy(scores_NX, target_N, reduction="sum")
             parts[name] = LossTerm(loss, counts[name], right(scores_NX, target_N).sum().detach())
@@ -228,7 +224,7 @@ class ParseTask(Task):
             spans = words_of(example, self.unit)
             rows_N = first_N[at : at + len(spans)]
             at += len(spans)
-            read = np.flatnonzero(rows_N != NONE)
+            read = np.flatnonzero(rows_N != _NONE)
             words_NF = logits[rows_N[read]]
             root_and_words = np.concatenate([logits[self._root(encoded, sequence)][None], words_NF])
             scores_NM = arc_scores(words_NF, root_and_words)
@@ -288,7 +284,7 @@ def pieces_of(examples: Sequence[Example], encoded: Sequences, unit: str) -> tup
         spans = np.array(words_of(example, unit), np.int64).reshape(-1, 2)
         begins = np.searchsorted(encoded.places["end"][rows], spans[:, 0], side="right")
         ends = np.searchsorted(encoded.places["start"][rows], spans[:, 1], side="left") - 1
-        read = (begins <= ends) & (begins != np.concatenate([[NONE], begins[:-1]]))
-        first.append(np.where(read, rows[np.minimum(begins, len(rows) - 1)] if len(rows) else NONE, NONE))
-        last.append(np.where(read, rows[ends] if len(rows) else NONE, NONE))
+        read = (begins <= ends) & (begins != np.concatenate([[_NONE], begins[:-1]]))
+        first.append(np.where(read, rows[np.minimum(begins, len(rows) - 1)] if len(rows) else _NONE, _NONE))
+        last.append(np.where(read, rows[ends] if len(rows) else _NONE, _NONE))
     return np.concatenate([np.zeros(0, np.int64), *first]), np.concatenate([np.zeros(0, np.int64), *last])

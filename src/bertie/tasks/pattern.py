@@ -19,6 +19,7 @@ from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
 from bertie.models.facts import Facts
+from bertie.models.heads import HEADS
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import Targets
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from bertie.models.loss import LossReport
     from bertie.models.model import TorchModel
 
-MASK = "[MASK]"  # in a pattern: the mask token of any family
-ASKED = "asked"  # of `Targets.token`: the masks
+_MASK = "[MASK]"  # in a pattern: the mask token of any family
+_MASK_TARGETS = "asked"  # of `Targets.token`: the masks
 SAMPLE = "a"  # the text of the pattern while the words are looked up
 
 
@@ -62,9 +63,9 @@ class PatternTask(SequenceTask):
     """The token of each label's word."""
 
     def __post_init__(self) -> None:
-        if self.pattern.count(MASK) != 1:
+        if self.pattern.count(_MASK) != 1:
             raise UsageError(
-                f"The pattern is {self.pattern!r}; it must have one {MASK}, as 'It was {MASK}.' has. Pass it with "
+                f"The pattern is {self.pattern!r}; it must have one {_MASK}, as 'It was {_MASK}.' has. Pass it with "
                 "--pattern, or for training as task_options.pattern."
             )
         if len(self.words) < 2 or not all(map(str.strip, self.words.values())):
@@ -130,7 +131,7 @@ class PatternTask(SequenceTask):
             )
         found, spans, at = "", list[tuple[int, int]](), -1
         for number, part in enumerate(parts):
-            before, mask, after = part.partition(MASK)
+            before, mask, after = part.partition(_MASK)
             at = len(found + before) if mask else at
             found += before + (word if mask else "") + after
             if number < len(texts):
@@ -165,26 +166,21 @@ class PatternTask(SequenceTask):
 
     def heads(self, config: "EncoderConfig") -> "dict[str, nn.Module]":
         """Returns the masked-LM head, whose weights are those of pre-training."""
-        from bertie.models.heads import HEADS
-
         return {self.head: HEADS[self.head](config)}
 
     def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns the targets of a classifier, and the masks."""
         asked = np.zeros(len(encoded.input_ids), bool)
         asked[encoded.positions] = True
-        return Targets(super().targets(examples, encoded).sequence, {ASKED: asked})
+        return Targets(super().targets(examples, encoded).sequence, {_MASK_TARGETS: asked})
 
     def loss(self, model: "TorchModel", output: "EncoderOutput", batch: "Batch") -> "LossReport":
         """Returns the cross-entropy over the words of the labels, at the masks."""
         import torch
         from torch.nn.functional import linear
 
-        from bertie.models.heads import VocabularyHead
-        from bertie.nn.layout import where
-
-        head, ids = model.head(self.head, VocabularyHead), torch.tensor(self.tokens, device=model.device)
-        hidden_BH = output.last_hidden_state[where(batch.host.labels[ASKED], model.device)]
+        head, ids = model.vocabulary_head(self.head), torch.tensor(self.tokens, device=model.device)
+        hidden_BH = output.last_hidden_state[batch.where(batch.host.labels[_MASK_TARGETS])]
         x_BE, weight_VE, bias_V = head.parts(hidden_BH, model.word_embeddings)
         logits_BL = linear(x_BE, weight_VE[ids].to(x_BE.dtype), bias_V[ids].to(x_BE.dtype))
         return self.losses(logits_BL.float(), batch)

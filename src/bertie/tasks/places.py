@@ -21,8 +21,8 @@ from bertie.io.tables import Example
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
-SPECIAL = -1
-Text = tuple[list[int], NDArray[np.int32]]
+SPECIAL_PLACE = -1
+_Text = tuple[list[int], NDArray[np.int32]]
 """The ids of a text, and the start and the end of each token (P, 2)."""
 
 
@@ -60,7 +60,7 @@ def encode_places(
             parts = [*kept, slice(start, min(start + room, len(last[0])))]
             sequence = frame.ids([text[0][part] for text, part in zip(texts, parts, strict=True)])
             place = np.zeros((len(sequence), 4), np.int32)
-            place[:, 0] = SPECIAL
+            place[:, 0] = SPECIAL_PLACE
             at = len(frame.gaps[0])
             for i, (text, part) in enumerate(zip(texts, parts, strict=True)):
                 rows = slice(at, at + part.stop - part.start)
@@ -76,7 +76,7 @@ def encode_places(
     return replace(Sequences.of_examples(ids, types, windows, long), places=named, cut=np.array(cut, np.int64))
 
 
-def _texts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[Text]]:
+def _texts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[_Text]]:
     """Tokenizes the texts of each example. A context that several questions share is tokenized once."""
     for begin in range(0, len(examples), 1000):
         chunk = examples[begin : begin + 1000]

@@ -24,11 +24,11 @@ from bertie.metrics.base import Scores
 from bertie.metrics.relations import RelationScores
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.render import ASKED, RenderedExample, noted
-from bertie.tasks.sequence import SHOWN, SequenceTask
+from bertie.tasks.sequence import MAX_PROBABILITIES, SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
-ROLES = ("subject_entity", "object_entity")
+_ROLES = ("subject_entity", "object_entity")
 MARKS = {
     "plain": ("<subj>{text}</subj>", "<obj>{text}</obj>"),
     "typed": ("@*{type}*{text}@", "#^{type}^{text}#"),
@@ -73,7 +73,7 @@ class RelationTask(SequenceTask):
     places = True
     reads_vectors = False
     metrics = ("micro_f1", "auprc")
-    most_labels = SHOWN  # auprc asks for all probabilities
+    most_labels = MAX_PROBABILITIES  # auprc asks for all probabilities
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
@@ -81,16 +81,16 @@ class RelationTask(SequenceTask):
         found = table_example(fields, columns, line)
         if isinstance(found, BadRecord):
             return found
-        for role in ROLES:
+        for role in _ROLES:
             if isinstance(value := fields.get(role), str) and value.strip():  # as `predict` writes it into a csv
                 try:
                     fields = {**fields, **{f"{role}.{name}": as_text(one) for name, one in json.loads(value).items()}}
                 except (ValueError, AttributeError):
                     return BadRecord(line, f"{role} is not a JSON object")
-        if not any(f"{role}.start_idx" in fields for role in ROLES):
+        if not any(f"{role}.start_idx" in fields for role in _ROLES):
             return found
         text, entities = found.texts[0], []
-        for role in ROLES:
+        for role in _ROLES:
             word, kind, *given = (fields.get(f"{role}.{name}") for name in ("word", "type", "start_idx", "end_idx"))
             start, end = map(whole_number, given)
             if start is None or end is None:
@@ -132,7 +132,7 @@ class RelationTask(SequenceTask):
     def sample(cls, texts: int) -> str:
         """Returns a text with the positions of its two entities, the last character included."""
         text, ends = "Ada lived in Paris.", ((0, 2), (13, 17))
-        names = {role: {"start_idx": a, "end_idx": b} for role, (a, b) in zip(ROLES, ends, strict=True)}
+        names = {role: {"start_idx": a, "end_idx": b} for role, (a, b) in zip(_ROLES, ends, strict=True)}
         return json.dumps({"text": text, **names})
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 PLAIN, TRUE, GIVEN, ASKED = "", "true", "given", "asked"
 AROUND, MOST = 160, 600  # characters kept around each marked span; of a text without any
 TOP = 5  # answers whose probability is shown
-LEAST = 1e-9  # a probability taken for this is wrong without bound
+_MIN_PROBABILITY = 1e-9  # a probability taken for this is wrong without bound
 
 
 @dataclass(frozen=True)
@@ -103,4 +103,4 @@ def top(scores: Mapping[str, float], label: object = None) -> dict[str, float]:
 
 def nats(probability: float) -> float:
     """Returns the loss in nats of an answer with this probability."""
-    return -math.log(max(probability, LEAST))
+    return -math.log(max(probability, _MIN_PROBABILITY))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UnknownLabel, UsageError, WrongValue, nearest
-from bertie.io.numerals import MISSING
+from bertie.io.numerals import MISSING_VALUES
 from bertie.io.tables import Example
 from bertie.metrics.base import Scores
 from bertie.metrics.conformal import set_cut
@@ -27,6 +27,7 @@ from bertie.metrics.confusion import Confusion, rarest
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.thresholds import COST, Goal, check_costs, check_threshold, choose_threshold, cost_of
 from bertie.models.facts import Facts
+from bertie.models.loss import LossReport, LossTerm, right
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import KEPT, CalibratedTask, Task
@@ -37,11 +38,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.models.loss import LossReport
 
-NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 CLASSES = 20  # whole numbers that can be classes, as stars are
-SHOWN = 1000  # labels of which a prediction tells the probability: with more, the most probable ones
+MAX_PROBABILITIES = 1000  # labels of which a prediction tells the probability: with more, the most probable ones
 SHOWN_TEXT = 60  # characters of a text in a note
 Main = Literal["accuracy", "macro_f1", "mcc", "f1"]
 
@@ -175,11 +175,8 @@ class SequenceTask(TabularTask, CalibratedTask):
         """Returns the sum of the examples' weights. The windows of a long text count as one."""
         return {"label": self.loss_options.count(batch.labels["label"], batch.labels["weight"], len(self.labels))}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the cross-entropy, or the loss of the run. logits (B, L); reads labels "label" and "weight"."""
-        from bertie.models.loss import LossTerm
-        from bertie.nn.loss import right
-
         target_B, weight_B = batch.labels["label"], batch.labels["weight"]
         total = self.loss_options.total(self.loss_options.of_labels, logits, target_B, weight_B)
         correct = (weight_B * right(logits, target_B)).sum()
@@ -239,12 +236,12 @@ class SequenceTask(TabularTask, CalibratedTask):
         """
         predictions = []
         probability_EL = encoded.mean_of_windows(softmax(self.scaling(logits)))
-        if len(self.labels) <= SHOWN:
+        if len(self.labels) <= MAX_PROBABILITIES:
             for row in probability_EL.tolist():
                 predictions.append(self.answer(dict(zip(self.labels, row, strict=True)), self.winner(row)))
             return predictions
         for row in probability_EL:
-            numbers = _highest(row, SHOWN)
+            numbers = _highest(row, MAX_PROBABILITIES)
             scores = dict(zip((self.labels[number] for number in numbers), row[numbers].tolist(), strict=True))
             best = numbers[0] if self.threshold is None else self.winner(row.tolist())
             scores.setdefault(self.labels[best], float(row[best]))
@@ -290,7 +287,7 @@ class SequenceTask(TabularTask, CalibratedTask):
     @property
     def calibrates(self) -> bool:
         """Whether the scaling of the logits is fitted, which that of many labels is not."""
-        return super().calibrates and len(self.labels) <= SHOWN
+        return super().calibrates and len(self.labels) <= MAX_PROBABILITIES
 
     def truth_of(self, example: Example) -> list[bool] | None:
         """Returns which label an example has, unless the model does not know it."""
@@ -299,7 +296,7 @@ class SequenceTask(TabularTask, CalibratedTask):
     @property
     def tunes(self) -> bool:
         """Whether a threshold is chosen, which none of many labels has."""
-        return bool(self.optimize) and self.threshold is None and len(self.labels) <= SHOWN
+        return bool(self.optimize) and self.threshold is None and len(self.labels) <= MAX_PROBABILITIES
 
     def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
         """Returns the task with the threshold that is best for `optimize`."""
@@ -373,13 +370,13 @@ def _doubts(train: Sequence[Example]) -> list[str]:
     if alike := [form for form in forms.values() if len(form) > 1]:
         shown = "; ".join(", ".join(map(repr, form)) for form in alike[:5])
         notes.append(f"labels that differ only in case, spaces or Unicode form are kept apart: {shown}")
-    if missing := sorted(name for name in names if name.casefold() in MISSING):
+    if missing := sorted(name for name in names if name.casefold() in MISSING_VALUES):
         count = sum(example.label in missing for example in train)
         notes.append(
             f"the label {missing[0]!r} may mean that there is none ({count:,} training examples). If so, remove these "
             "rows"
         )
-    numbers = [float(name) for name in names if NUMBER.fullmatch(name)]
+    numbers = [float(name) for name in names if _NUMBER.fullmatch(name)]
     if len(numbers) == len(names) and (len(numbers) > CLASSES or any(n % 1 for n in numbers)):
         notes.append(f"all {len(names)} labels are numbers; to predict a number, pass --task regression")
     return notes

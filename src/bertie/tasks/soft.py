@@ -24,6 +24,7 @@ from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, SoftLabel
 from bertie.io.tables import Example
 from bertie.io.tables import example as plain_example
+from bertie.models.loss import LossReport, LossTerm, right
 from bertie.tasks.sequence import SequenceTask, label_names
 from bertie.tasks.source import Targets
 
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.models.loss import LossReport
 
-SCORES = "scores."  # how the keys of the object `scores` begin in the columns of a table
-LEAST = 1e-6  # the smallest probability: `predict` rounds to six digits
+_SCORES = "scores."  # how the keys of the object `scores` begin in the columns of a table
+_MIN_PROBABILITY = 1e-6  # the smallest probability: `predict` rounds to six digits
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class SoftTask(SequenceTask):
     @classmethod
     def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
         """Returns the columns of texts and label, which are found as for classification."""
-        return find_columns([name for name in names if not name.startswith(SCORES)], columns, where, look)
+        return find_columns([name for name in names if not name.startswith(_SCORES)], columns, where, look)
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
@@ -71,9 +71,9 @@ class SoftTask(SequenceTask):
             return found
         shares: dict[str, float] = {}
         for name in fields:
-            if name.startswith(SCORES) and fields[name] is not None:
+            if name.startswith(_SCORES) and fields[name] is not None:
                 try:
-                    shares[name.removeprefix(SCORES)] = float(fields[name])
+                    shares[name.removeprefix(_SCORES)] = float(fields[name])
                 except (TypeError, ValueError):
                     return BadRecord(line, f"{name} is not a number")
         if not shares:
@@ -121,18 +121,15 @@ class SoftTask(SequenceTask):
             if labelled.label in number:
                 target_EL[row, number[labelled.label]] = 1
             if isinstance(labelled.label, SoftLabel):
-                shares = [max(LEAST, labelled.label.shares.get(label, 0.0)) for label in self.labels]
+                shares = [max(_MIN_PROBABILITY, labelled.label.shares.get(label, 0.0)) for label in self.labels]
                 soft_L = np.array(shares, np.float32) ** (1 / self.soften)
                 target_EL[row] = self.truth * target_EL[row] + (1 - self.truth) * soft_L / soft_L.sum()
         return Targets(sequence={**plain, "shares": target_EL[encoded.example]})
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the cross-entropy to the softened targets, times the square of the temperature, which keeps the size
         of the gradients. logits (B, L); reads labels "label", "shares" and "weight"."""
         from torch.nn.functional import log_softmax
-
-        from bertie.models.loss import LossTerm
-        from bertie.nn.loss import right
 
         weight_B = batch.labels["weight"]
         loss_B = -(batch.labels["shares"] * log_softmax(logits / self.soften, -1)).sum(-1) * self.soften**2

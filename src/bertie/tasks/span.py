@@ -31,6 +31,7 @@ from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.answers import SCRIPTS, AnswerScores, QaPrediction, best_threshold
 from bertie.metrics.base import Scores
+from bertie.models.loss import LossReport, LossTerm, right
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
@@ -44,14 +45,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.models.loss import LossReport
 
 Float = NDArray[np.float32]
 CONTEXT = 1  # the second text
 SILENT = "no answer"
 ELSEWHERE = "that is not at the given position"
-SEVERAL = "that occurs several times in the context, and not at a given position"
-ASKED = re.compile(
+_SEVERAL_TIMES = "that occurs several times in the context, and not at a given position"
+_QUESTION_WORD = re.compile(
     r"\b(?:what|who|whom|whose|which|when|where|why|how)\b|무엇|누구|누가|언제|어디|왜|어떻게|어떤|어느|몇",
     re.IGNORECASE,
 )
@@ -242,7 +242,7 @@ class SpanTask(Task):
             for e in examples:
                 if e.label and _misplaced(e):
                     often = any(e.texts[CONTEXT].count(text) > 1 for text, _ in e.label if text.strip())
-                    reasons.setdefault(SEVERAL if often else ELSEWHERE, []).append(e.line)
+                    reasons.setdefault(_SEVERAL_TIMES if often else ELSEWHERE, []).append(e.line)
             for why, lines in reasons.items():
                 shown = ", ".join(map(str, lines[:5]))
                 notes.append(
@@ -291,12 +291,9 @@ class SpanTask(Task):
         """Returns the number of windows in the loss."""
         return {"span": round(float(batch.labels["weight"].sum()))}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the mean of the cross-entropies of the start and of the end. logits (T, 2)"""
         import torch
-
-        from bertie.models.loss import LossTerm
-        from bertie.nn.loss import right
 
         mask_BS = batch.layout.mask()
         scores_BS2 = batch.layout.rectangle(logits).masked_fill(~mask_BS[..., None], -torch.inf)
@@ -429,7 +426,7 @@ class SpanTask(Task):
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
         """Subgroups also by whether there is an answer, its length, and the question word."""
         answers = [len(text.split()) for text, _ in example.label or ()]
-        asked = ASKED.search(example.texts[0])
+        asked = _QUESTION_WORD.search(example.texts[0])
         return {
             **super().slices(example, prediction, tokens, long),
             "words of the answer": length_slice(min(answers), 1) if answers else SILENT,

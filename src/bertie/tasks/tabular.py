@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.io.columns import DATE, column_words
-from bertie.io.numerals import MISSING, NO_NUMBER, number_of
+from bertie.io.numerals import MISSING_VALUES, NO_NUMBER, number_of
 from bertie.io.tables import Example
 from bertie.tasks.answerer import Logits
 from bertie.tasks.base import Task
@@ -112,7 +112,7 @@ def _value(cell: object) -> str:
 
 def _number(cell: object) -> float | str | None:
     """Returns the number of a cell, None for a missing one, or why it is no number."""
-    return None if _is_empty(cell) or str(cell).strip().casefold() in MISSING else number_of(str(cell))
+    return None if _is_empty(cell) or str(cell).strip().casefold() in MISSING_VALUES else number_of(str(cell))
 
 
 def linear_weight(rows_ED: NDArray[np.float32], labels: Sequence[object], names: Sequence[str]) -> NDArray[np.float32]:

@@ -34,7 +34,8 @@ from bertie.io.tagged import FOLDER_FORMAT, FORMATS, kind_of_words, sentences, w
 from bertie.io.words import Span, TaggedExample, of_words, word_spans
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, inside, renamed, rewrite, split_tag, tag_entities
 from bertie.models.facts import Facts
-from bertie.models.head_config import FEATURES
+from bertie.models.head_config import FEATURES_PREFIX, FeatureKind
+from bertie.models.loss import LossReport, LossTerm, right
 from bertie.tasks.answerer import Logits, Prediction, TaggedWord
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
@@ -49,17 +50,15 @@ if TYPE_CHECKING:
 
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.heads import FeatureHead
-    from bertie.models.loss import LossReport
+    from bertie.models.heads.features import FeatureHead
     from bertie.models.model import TorchModel
 
-Kind = Literal["embeddings", "second_to_last", "last", "weighted_last_four", "concat_last_four", "weighted_all"]
 COMPUTED = "features"
 SPLIT = "tokens"  # column of a sentence that has been split into words
-TOKENS = 4096  # of one forward pass
+_PASS_TOKENS = 4096  # of one forward pass
 ODD = re.compile(r"[BIOESULMW][_:/.].+|.+[-_:/.](?i:[BIOESULMW]|BEGIN|INSIDE|END|SINGLE|UNIT|LAST)|-")
 """A tag that looks like one of a scheme, and is not: B_PER, PER-B, and spaCy's mark for a word without a tag."""
-NONE = -1  # a word without a piece, such as a control character that the tokenizer leaves out
+_NONE = -1  # a word without a piece, such as a control character that the tokenizer leaves out
 
 
 @dataclass(frozen=True)
@@ -125,7 +124,7 @@ class TaggingTask(Task):
     scheme: Scheme = "as_given"
     strict: bool = False
     unit: Literal["word", "character"] = "word"
-    features: Kind | None = None
+    features: FeatureKind | None = None
 
     def __post_init__(self) -> None:
         if len(self.labels) < 2:
@@ -206,7 +205,7 @@ class TaggingTask(Task):
     @property
     def output(self) -> str:
         """Returns a linear layer over the last hidden states, or the BiLSTM over features."""
-        return f"{FEATURES}{self.features}" if self.features else self.head
+        return f"{FEATURES_PREFIX}{self.features}" if self.features else self.head
 
     def forward(self, model: "TorchModel", batch: "Batch") -> "EncoderOutput":
         """Runs the encoder on a batch, or returns its stored features."""
@@ -225,7 +224,7 @@ class TaggingTask(Task):
         head = cast("FeatureHead", model.heads[self.output])
         found: NDArray[np.float32] | None = None
         with torch.inference_mode(), console.progress("features", len(encoded.lengths), unit="sequences") as advance:
-            for sequences in token_budget(encoded.lengths, max_tokens=TOKENS):
+            for sequences in token_budget(encoded.lengths, max_tokens=_PASS_TOKENS):
                 batch = batch_of_examples(encoded, sequences).to(model.device)
                 features_TF = head.select(model.encode(batch)).float().cpu().numpy()
                 if found is None:
@@ -248,8 +247,8 @@ class TaggingTask(Task):
         tag_T, weight_T = np.zeros(len(encoded.input_ids), np.int64), np.zeros(len(encoded.input_ids), np.float32)
         rows_N, _ = tokens_of_words(examples, encoded, self.unit)
         tags = [tag for example in examples for tag in rewrite(example.label, self.scheme)]
-        tag_N = np.array([number.get(tag, NONE) for tag in tags], np.int64)
-        teaches = (rows_N != NONE) & (tag_N != NONE)
+        tag_N = np.array([number.get(tag, _NONE) for tag in tags], np.int64)
+        teaches = (rows_N != _NONE) & (tag_N != _NONE)
         tag_T[rows_N[teaches]], weight_T[rows_N[teaches]] = tag_N[teaches], 1.0
         return Targets(token={"tag": tag_T, "weight": weight_T})
 
@@ -257,12 +256,9 @@ class TaggingTask(Task):
         """Returns the number of classified tokens."""
         return {"tag": round(float(batch.labels["weight"].sum()))}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the cross-entropy of the first tokens of words. logits (T, L)"""
         from torch.nn.functional import cross_entropy
-
-        from bertie.models.loss import LossTerm
-        from bertie.nn.loss import right
 
         target_T, weight_T = batch.labels["tag"], batch.labels["weight"]
         loss_T = cross_entropy(logits, target_T, reduction="none")
@@ -282,12 +278,12 @@ class TaggingTask(Task):
             tags, values = [], []
             for word in range(at, at + len(spans)):
                 row, before = int(rows_N[word]), int(before_N[word])
-                if row != NONE:
+                if row != _NONE:
                     tags.append(self.labels[tag_T[row]])
                     values.append(p_T[row])
                 else:
-                    tags.append(outside if before == NONE else inside(self.labels[tag_T[before]]))
-                    values.append(0.0 if before == NONE else p_T[before])
+                    tags.append(outside if before == _NONE else inside(self.labels[tag_T[before]]))
+                    values.append(0.0 if before == _NONE else p_T[before])
             at += len(spans)
             answers.append(TagPrediction(tuple(tags), None, {}, example.texts[0], spans, tuple(values)))
         return answers
@@ -320,10 +316,10 @@ class TaggingTask(Task):
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:
         """Returns the task for a head on tokens, with default names of tags where config.json has none."""
-        name = next((name for name in facts.heads if name == cls.head or name.startswith(FEATURES)), None)
+        name = next((name for name in facts.heads if name == cls.head or name.startswith(FEATURES_PREFIX)), None)
         if name is None:
             return None
-        features = name.removeprefix(FEATURES) if name.startswith(FEATURES) else None
+        features = name.removeprefix(FEATURES_PREFIX) if name.startswith(FEATURES_PREFIX) else None
         return cls.make(facts.label_names(name), {**settings, "features": features})
 
 
@@ -349,10 +345,10 @@ def tokens_of_words(examples: Sequence[Example], encoded: Sequences, unit: str) 
     ).reshape(-1, 2)
     piece_N = np.searchsorted(end_P, spans[:, 0], side="right")
     if not len(rows_P):
-        return np.full(len(spans), NONE, np.int64), np.full(len(spans), NONE, np.int64)
+        return np.full(len(spans), _NONE, np.int64), np.full(len(spans), _NONE, np.int64)
     clipped_N = np.minimum(piece_N, len(rows_P) - 1)
     there_N = (piece_N < len(rows_P)) & (start_P[clipped_N] < spans[:, 1])
-    token_N = np.where(there_N, rows_P[clipped_N], NONE)
+    token_N = np.where(there_N, rows_P[clipped_N], _NONE)
     first_N = np.zeros(len(spans), bool)
     first_N[np.unique(token_N, return_index=True)[1]] = True
-    return np.where(first_N & there_N, token_N, NONE), np.where(first_N, NONE, token_N)
+    return np.where(first_N & there_N, token_N, _NONE), np.where(first_N, _NONE, token_N)

@@ -7,7 +7,7 @@ from bertie.io.tables import Example
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.render import RenderedExample, nats, plain, top
 
-NO_ANSWER = "(no answer)"
+_NO_ANSWER = "(no answer)"
 
 
 class View:
@@ -39,7 +39,7 @@ class View:
         """Renders a prediction."""
         texts = tuple(map(plain, example.texts))
         scores = top(prediction.scores, example.label)
-        given = NO_ANSWER if prediction.reason else str(prediction.label)
+        given = _NO_ANSWER if prediction.reason else str(prediction.label)
         return RenderedExample(texts, str(example.label), given, prediction.probability, scores)
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:

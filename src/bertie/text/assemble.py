@@ -31,7 +31,7 @@ from bertie.text.formats import (
 )
 from bertie.text.sentencepiece import SentencePieceModel, read_model
 
-FLAGS = ("lstrip", "rstrip", "normalized", "single_word")  # of an added token
+TOKEN_FLAGS = ("lstrip", "rstrip", "normalized", "single_word")  # of an added token
 
 
 def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokenizers.Tokenizer, Format, list[str]]:
@@ -187,7 +187,7 @@ def _add_more(engine: tokenizers.Tokenizer, settings: Settings, row: Format, alr
 def _token(named: object, content: str, *, lstrip: bool) -> AddedToken:
     flags = {"lstrip": lstrip, "normalized": False}
     if isinstance(named, dict):
-        flags = {name: bool(named.get(name)) for name in FLAGS}
+        flags = {name: bool(named.get(name)) for name in TOKEN_FLAGS}
     return AddedToken(content, special=True, **flags)
 
 
@@ -198,7 +198,9 @@ def _added(folder: Path, settings: Settings) -> dict[int, AddedToken]:
     if isinstance(rows, dict):
         try:
             return {
-                int(i): AddedToken(t["content"], special=bool(t.get("special")), **{n: bool(t.get(n)) for n in FLAGS})
+                int(i): AddedToken(
+                    t["content"], special=bool(t.get("special")), **{n: bool(t.get(n)) for n in TOKEN_FLAGS}
+                )
                 for i, t in rows.items()
             }
         except (KeyError, TypeError, ValueError, AttributeError) as error:

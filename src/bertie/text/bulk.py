@@ -21,7 +21,7 @@ from bertie.text.engine import reading, without_added_tokens
 CACHED_CHUNKS = 1 << 20  # some 300 MB when full; then it starts again
 # White space to Python's str.split, but to BERT control characters, which it deletes without a gap.
 _ODD_SPACE = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
-SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATES = re.compile("[\ud800-\udfff]")
 # Texts on which a foreign path must agree before it is trusted.
 _PROBE = (
     "The quick brown fox can't jump 3.14 metres, e.g. over Dr. O'Neil's naïve café. RÉSUMÉ İstanbul ﬁne Straße",
@@ -121,4 +121,4 @@ def _whole(encode: Callable[[Sequence[str]], list[list[int]]], texts: Sequence[s
         try:
             return encode(texts)
         except (UnicodeEncodeError, TypeError):  # half a surrogate pair is no text; anything else fails again
-            return encode([SURROGATE.sub("\ufffd", text) for text in texts])
+            return encode([SURROGATES.sub("\ufffd", text) for text in texts])

@@ -7,7 +7,7 @@ by a zero byte. google/sentencepiece, src/normalizer.cc; the library's reader is
 
 import numpy as np
 
-BYTES = np.arange(1, 256)
+_BYTES = np.arange(1, 256)
 
 
 def check_charsmap(data: bytes) -> None:
@@ -26,8 +26,8 @@ def check_charsmap(data: bytes) -> None:
             raise ValueError("its charsmap points beyond its end")
         bases = np.unique(bases[~seen[bases]])
         seen[bases] = True
-        positions = bases[:, None] ^ BYTES
-        reached = positions[labels[positions] == BYTES]
+        positions = bases[:, None] ^ _BYTES
+        reached = positions[labels[positions] == _BYTES]
         bases = reached ^ offsets[reached]
         ends = bases[units[reached] >> 8 & 1 == 1]
         if len(ends) and (ends.max() >= len(units) or not _begin(units[ends] & (1 << 31) - 1, replacements)):

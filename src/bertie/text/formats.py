@@ -22,7 +22,7 @@ Normalize = Callable[[Settings, bytes], normalizers.Normalizer | None]
 """(tokenizer_config.json, a SentencePiece model's compiled rules) -> the first normalizer."""
 
 Algorithm = Literal["wordpiece", "wordpiece-likelihood", "bpe", "character-bpe", "unigram"]
-ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+TOKEN_ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", "tokenizer.model", "spm.model")
 VOCABULARY, BYTE_VOCABULARY, MERGES = "vocab.txt", "vocab.json", "merges.txt"
 
@@ -305,6 +305,6 @@ def names(settings: Settings, row: Format, vocabulary: Container[str]) -> dict[s
     They are those of tokenizer_config.json. For missing roles, the usual token is used if the vocabulary has it.
     Without any special tokens there, the family's are used.
     """
-    said = {role: token for role in ROLES if (token := special_token(settings, role, None)) is not None}
+    said = {role: token for role in TOKEN_ROLES if (token := special_token(settings, role, None)) is not None}
     usual = {role: token for role, token in row.special.items() if not said or token in vocabulary}
-    return {role: {**usual, **said}[role] for role in ROLES if role in usual or role in said}
+    return {role: {**usual, **said}[role] for role in TOKEN_ROLES if role in usual or role in said}

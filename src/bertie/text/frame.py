@@ -10,7 +10,7 @@ import tokenizers
 
 from bertie.errors import DataError
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 MAX_PARTS, MAX_SEGMENTS = 64, 256  # of a template; the published ones have up to 7 and 3
 
 
@@ -30,7 +30,7 @@ class Frame:
         """The number of special tokens."""
         return sum(map(len, self.gaps))
 
-    def around(self, gaps: Sequence[Sequence[T]], texts: Sequence[Sequence[T]]) -> list[T]:
+    def around(self, gaps: Sequence[Sequence[_T]], texts: Sequence[Sequence[_T]]) -> list[_T]:
         """Returns values of the gaps (ids, types, None ...) and values of the texts, in the order of the sequence."""
         joined = list(gaps[0])
         for text, gap in zip(texts, gaps[1:], strict=True):

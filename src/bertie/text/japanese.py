@@ -22,7 +22,7 @@ from bertie.errors import DataError, NoPackage, UsageError, nearest
 
 DICTIONARIES = ("ipadic", "unidic_lite", "unidic")
 SUBWORDS = ("wordpiece", "character")
-UNKNOWN = "\ufffe"  # no character: in place of a space that is a token by itself, which no vocabulary has
+_UNKNOWN = "\ufffe"  # no character: in place of a space that is a token by itself, which no vocabulary has
 # These join what is before them: half-width voiced marks, and the vowels and final consonants of Korean syllables.
 _JOINS = re.compile("[\uff9e\uff9f\u1160-\u11ff\uffa0\uffc2-\uffdc]")
 
@@ -92,7 +92,7 @@ class JapaneseWords:
         if self._characters:  # normalized whatever the words are, as there
             read, places = normalized(word)
             origins = [(here[first][0], here[end - 1][1]) for first, end in places]
-            return [(UNKNOWN if c.isspace() else c, [origin]) for c, origin in zip(read, origins, strict=True)]
+            return [(_UNKNOWN if c.isspace() else c, [origin]) for c, origin in zip(read, origins, strict=True)]
         return [(found[0], here[slice(*found.span())]) for found in re.finditer(r"\S+", word)]
 
 

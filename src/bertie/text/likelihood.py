@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 CONTINUES = "##"
 SWEPT = 1_000  # merges between two removals of dead slots
 
-Pair = tuple[int, int]
+_Pair = tuple[int, int]
 
 
 def initial_pieces(word: str) -> list[str]:
@@ -54,7 +54,7 @@ class _State:
         self.ids = {name: i for i, name in enumerate(self.names)}
         self.words = [[self.ids[piece] for piece in initial_pieces(word)] for word in words]
         self.counts, self.least = list(words.values()), max(1, least)
-        self.pairs, self.where = dict[Pair, int](), dict[Pair, list[int]]()
+        self.pairs, self.where = dict[_Pair, int](), dict[_Pair, list[int]]()
         totals = [0] * len(self.names)
         for number, (word, count) in enumerate(zip(self.words, self.counts, strict=True)):
             for piece in word:
@@ -87,7 +87,7 @@ class _State:
         first, second = self.piece_counts[self.sides_2P[:, slots]]
         self.gains_P[slots] = self.count_P[slots] / np.maximum(1, first * second)
 
-    def best(self) -> Pair | None:
+    def best(self) -> _Pair | None:
         """Returns the pair with the largest gain, of equals the first by name; None where none is frequent enough."""
         gains_P = self.gains_P[: len(self.pair_of)]
         top = gains_P.max(initial=0.0)
@@ -96,7 +96,7 @@ class _State:
         equals = [self.pair_of[slot] for slot in np.flatnonzero(gains_P == top).tolist()]
         return min(equals, key=lambda pair: (self.names[pair[0]], self.names[pair[1]]))
 
-    def join(self, pair: Pair) -> str | None:
+    def join(self, pair: _Pair) -> str | None:
         """Joins a pair wherever it stands. Returns the new piece, or None where another pair has made it before."""
         first, second = pair
         name = self.names[first] + self.names[second].removeprefix(CONTINUES)
@@ -124,13 +124,13 @@ class _State:
             self._weigh(np.array([slot for piece in (first, second, new) for slot in self.slots_of[piece]], np.int64))
         return name if fresh else None
 
-    def _rewrite(self, pair: Pair, new: int) -> tuple[int, dict[Pair, int]]:
+    def _rewrite(self, pair: _Pair, new: int) -> tuple[int, dict[_Pair, int]]:
         """Joins a pair in all words that have it, from the left. Returns how often, and the changes of the counts of
         pairs."""
         first, second = pair
-        joined, changes = 0, dict[Pair, int]()
+        joined, changes = 0, dict[_Pair, int]()
 
-        def change(each: Pair, by: int) -> None:
+        def change(each: _Pair, by: int) -> None:
             changes[each] = changes.get(each, 0) + by
 
         for number in self.where.pop(pair):  # some of them have lost the pair to another join
@@ -151,7 +151,7 @@ class _State:
                 at += 1
         return joined, changes
 
-    def _count(self, pair: Pair) -> None:
+    def _count(self, pair: _Pair) -> None:
         """Writes the count of a pair to its slot, which it gets when it is frequent enough."""
         total, slot = self.pairs[pair], self.slots.get(pair)
         if slot is None and total >= self.least:

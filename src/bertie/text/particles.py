@@ -2,7 +2,7 @@
 
 import re
 
-CHOICES = (
+_CHOICES = (
     ("으로", "로"),  # before shorter ones, so that 으로 is not read as 로
     ("이라고", "라고"),
     ("이라는", "라는"),
@@ -20,7 +20,7 @@ CHOICES = (
     ("아", "야"),
 )
 """After a consonant, after a vowel."""
-NEITHER = (
+_NEITHER = (
     *("의", "에게서", "에게", "에서", "에", "께서", "께", "한테서", "한테", "도", "만", "까지", "부터", "처럼", "보다"),
     *(
         "마다",
@@ -47,7 +47,7 @@ NEITHER = (
 _FIRST, _LAST, _FINALS = 0xAC00, 0xD7A3, 28
 _RIEUL = 8  # 으로 is 로 after this final consonant
 _WRITTEN = re.compile(r"(\w)(?:(을|은|이|과)[(/](를|는|가|와)\)?|\((으|이)\)(?=[가-힣]))")
-_FORMS = sorted({*(form for pair in CHOICES for form in pair), *NEITHER}, key=len, reverse=True)
+_FORMS = sorted({*(form for pair in _CHOICES for form in pair), *_NEITHER}, key=len, reverse=True)
 _ENDINGS = re.compile(f"(?:{'|'.join(_FORMS)}){{0,3}}")
 _NICKNAME = re.compile(r"이(?=가|는|를|와|도|의|에게|한테|랑|네)")
 
@@ -69,7 +69,7 @@ def followed(word: str, rest: str) -> str:
     """Returns the rest of a Korean word after `word`, with the particle at its beginning in the fitting form."""
     if _NICKNAME.match(rest):  # 지영이가, 민수가
         return rest if final(word) else rest[1:]
-    for pair in CHOICES:
+    for pair in _CHOICES:
         for form in pair:
             if rest.startswith(form):
                 return fitting(word, *pair) + rest[len(form) :]

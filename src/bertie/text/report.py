@@ -20,7 +20,7 @@ from bertie.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from rich.table import Table
 
-BATCH = 1000
+_BATCH = 1000
 
 
 @dataclass
@@ -118,7 +118,7 @@ def measure_tokenizer(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenizerRe
     result = TokenizerReport(tokenizer.vocab_size)
     used: set[int] = set()
     texts = iter(texts)
-    while batch := list(islice(texts, BATCH)):
+    while batch := list(islice(texts, _BATCH)):
         for text, encoding in zip(batch, tokenizer.encode_batch(batch), strict=True):
             result.texts += 1
             result.bytes += len(text.encode("utf-8", "replace"))
@@ -166,7 +166,7 @@ def script(word: str) -> str:
 def main_script(text: str) -> str:
     """Returns the script of most letters among the first 1,000 characters of a text; "none" without letters."""
     counts: Counter[str] = Counter()
-    for character, count in Counter(text[:BATCH]).items():
+    for character, count in Counter(text[:_BATCH]).items():
         if (name := _script(character)) not in ("number", "symbol"):
             counts[name] += count
     return min(counts, key=lambda name: (-counts[name], name), default="none")

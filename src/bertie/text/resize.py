@@ -19,7 +19,7 @@ from bertie.text.engine import reading, state
 from bertie.text.tokenizer import Tokenizer
 
 BONUS = 0.1  # nats by which a new Unigram token beats the tokens that it replaces
-CHUNK = 4096  # texts read at once
+_CHUNK_TEXTS = 4096  # texts read at once
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def trim_tokenizer(tokenizer: Tokenizer, texts: Iterable[str], *, keep: Collecti
     tree = json.loads(tokenizer.engine.to_str())
     kept = {*tokenizer.special_ids, *(token["id"] for token in tree["added_tokens"]), *keep} | _bytes(tokenizer)
     left = iter(texts)
-    while chunk := list(itertools.islice(left, CHUNK)):
+    while chunk := list(itertools.islice(left, _CHUNK_TEXTS)):
         kept.update(np.unique(tokenizer.flat_ids(chunk)[0]).tolist())
     if tree["model"]["type"] == "BPE":
         kept |= _steps(tree["model"], kept)

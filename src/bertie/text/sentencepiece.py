@@ -16,10 +16,10 @@ from bertie.text.charsmap import check_charsmap
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 ALGORITHMS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
-MAX_BYTES = 128 << 20  # the largest published ones are some 15 MB
+_MAX_BYTES = 128 << 20  # the largest published ones are some 15 MB
 MAX_PIECE_BYTES = 1 << 10  # BPE tries every cut of a piece, so time grows with the square
 
-Value = int | bytes
+_Value = int | bytes
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class SentencePieceModel:
 
 def read_model(path: Path) -> SentencePieceModel:
     """Reads a model. Raises DataError for another or damaged file, or an algorithm other than Unigram and BPE."""
-    data = read_small(path, most=MAX_BYTES)
+    data = read_small(path, most=_MAX_BYTES)
     try:
         return _model(data)
     except DataError as error:
@@ -64,8 +64,8 @@ def read_model(path: Path) -> SentencePieceModel:
 
 def _model(data: bytes) -> SentencePieceModel:
     pieces: list[tuple[str, float, int]] = []
-    trainer: dict[int, Value] = {}
-    rules: dict[int, Value] = {}
+    trainer: dict[int, _Value] = {}
+    rules: dict[int, _Value] = {}
     for number, value in _fields(data):
         if number == 1:
             pieces.append(_piece(_message(value)))
@@ -109,13 +109,13 @@ def _piece(data: bytes) -> tuple[str, float, int]:
     return text.decode(), number, kind
 
 
-def _message(value: Value) -> bytes:
+def _message(value: _Value) -> bytes:
     if not isinstance(value, bytes):
         raise ValueError("a number was found instead of a message")
     return value
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
+def _fields(data: bytes) -> Iterator[tuple[int, _Value]]:
     """Yields each field's number and value: an integer, or bytes that are a text, a message or a packed number."""
     at = 0
     while at < len(data):

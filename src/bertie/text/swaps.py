@@ -11,7 +11,9 @@ from bertie.text.particles import followed, is_ending
 
 _WORD = re.compile(r"[가-힣]+|[^\W\d_]+(?:'[^\W\d_]+)?")
 _HANGUL = re.compile(r"[가-힣]")
-OBJECT = re.compile(r"\s*(?:$|[.,;:!?)\]\"]|(?:and|or|to|in|on|at|for|with|from|that|when|as|by|about|again|was|is)\b)")
+_OBJECT = re.compile(
+    r"\s*(?:$|[.,;:!?)\]\"]|(?:and|or|to|in|on|at|for|with|from|that|when|as|by|about|again|was|is)\b)"
+)
 """What follows the pronoun "her" as an object: the end of a clause or a function word."""
 
 
@@ -80,7 +82,7 @@ class Swaps:
         partner = self.pairs.get(key)
         if partner is None or (key in self.names and not base[:1].isupper()):
             return word
-        if key == "her" and "him" in self.pairs and OBJECT.match(text, found.end()):
+        if key == "her" and "him" in self.pairs and _OBJECT.match(text, found.end()):
             partner = "him"
         return _in_case(partner, base) + mark + ending
 

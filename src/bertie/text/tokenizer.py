@@ -22,8 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from bertie.console import console
 from bertie.errors import BadFile, DataError, UsageError, WrongValue, arguments, nearest
 from bertie.files import read_json, read_small, write_bytes, write_json
-from bertie.text.assemble import FLAGS, build, byte_files
-from bertie.text.bulk import SURROGATE, BulkEncoder, exact
+from bertie.text.assemble import TOKEN_FLAGS, build, byte_files
+from bertie.text.bulk import SURROGATES, BulkEncoder, exact
 from bertie.text.encoding import Encoding, Truncation, framed, kept, whole_characters
 from bertie.text.engine import (
     FILE_CLASS,
@@ -44,7 +44,7 @@ from bertie.text.korean import Morphemes
 from bertie.text.sentence import length_file
 
 _UNUSED = re.compile(r"\[unused\d+\]")
-FEW = 50_000  # characters that the library reads as fast as the fast encoder is made, about
+_FEW_CHARACTERS = 50_000  # characters that the library reads as fast as the fast encoder is made, about
 
 
 class Tokenizer:
@@ -251,7 +251,7 @@ class Tokenizer:
         added = self.engine.get_added_tokens_decoder().get(self._vocabulary[token])
         if added is None or not (added.lstrip or added.rstrip or added.single_word):
             return token
-        flags = {name: getattr(added, name) for name in FLAGS}
+        flags = {name: getattr(added, name) for name in TOKEN_FLAGS}
         return {"__type": "AddedToken", "content": token, **flags, "special": True}
 
     def encode(
@@ -338,7 +338,7 @@ class Tokenizer:
         read = self._segmented(texts)
         if "_bulk" not in self.__dict__:
             self._characters += sum(map(len, read))
-            if self._characters < FEW:
+            if self._characters < _FEW_CHARACTERS:
                 return exact(self._reader, read)
         return self._bulk.ids(read)
 
@@ -450,12 +450,12 @@ class Tokenizer:
         return spelled_out(self.engine) if self.settings.get("split_special_tokens") is True else self.engine
 
     def _segmented(self, texts: Sequence[str]) -> Sequence[str]:
-        return [self._words(SURROGATE.sub("\ufffd", text))[0] for text in texts] if self._words else texts
+        return [self._words(SURROGATES.sub("\ufffd", text))[0] for text in texts] if self._words else texts
 
     def tokenize(self, texts: Sequence[str]) -> list[Encoding]:
         """Returns the tokens of each text without special tokens, on all cores."""
         origins: list[NDArray[np.intp] | None] = [None] * len(texts)
-        read = [SURROGATE.sub("\ufffd", text) for text in texts]
+        read = [SURROGATES.sub("\ufffd", text) for text in texts]
         if self._words:
             read, origins = map(list, zip(*map(self._words, read), strict=True)) if read else ([], [])
         with reading():

@@ -21,7 +21,7 @@ from bertie.folders import Kind
 from bertie.text import likelihood
 from bertie.text.assemble import set_template
 from bertie.text.engine import without_added_tokens
-from bertie.text.formats import BERT, MERGES, ROLES, TOKENIZER_FILES, Algorithm, Format
+from bertie.text.formats import BERT, MERGES, TOKEN_ROLES, TOKENIZER_FILES, Algorithm, Format
 from bertie.text.korean import Morphemes
 from bertie.text.normalize import Normalizer
 from bertie.text.tokenizer import Tokenizer
@@ -42,7 +42,7 @@ TOKENIZER_FOLDER = Kind(
 MAX_WORD = 100  # characters; longer words become [UNK] when read, as in BERT's release
 MAX_FED = 200_000_000  # words the engine is fed; larger counts are scaled down. Some 50 s
 END_OF_WORD = "</w>"
-SHOWN = 20  # characters left out that are shown
+_LEFT_OUT_SHOWN = 20  # characters left out that are shown
 COVERAGE = 0.9998  # share of character occurrences that get a piece of their own; sentencepiece: 0.9995
 
 
@@ -214,7 +214,9 @@ def _letters(algorithm: Algorithm, alphabet: set[str], words: Iterable[str]) -> 
 
 def _settings(family: Format, as_published: bool) -> dict[str, object]:
     """Returns tokenizer_config.json: the special tokens, and the class that reads the tokenizer in transformers."""
-    settings: dict[str, object] = {f"{role}_token": family.special[role] for role in ROLES if role in family.special}
+    settings: dict[str, object] = {
+        f"{role}_token": family.special[role] for role in TOKEN_ROLES if role in family.special
+    }
     if as_published:
         settings |= {"tokenizer_class": family.classes[0], "add_prefix_space": True}
     elif family is not BERT:  # their classes would make the family's published rules of it; this one reads our file
@@ -236,7 +238,8 @@ def _left_out(words: dict[str, int], alphabet: set[str], marks: str) -> list[str
         share = sum(counts[character] for character in found) / counts.total()
         told = (
             f"The vocabulary leaves out {counted(len(found), 'character')} of {len(set(ranked) - {*marks}):,}, unknown "
-            f"when read ({100 * share:.2g}% of the text): {' '.join(found[:SHOWN])}{' ...' * (len(found) > SHOWN)}"
+            f"when read ({100 * share:.2g}% of the text): {' '.join(found[:_LEFT_OUT_SHOWN])}"
+            f"{' ...' * (len(found) > _LEFT_OUT_SHOWN)}"
         )
         if share > 1 - COVERAGE:  # more than what is rare
             console.warn(f"A larger --size or --limit-alphabet keeps more characters. {told}")

@@ -20,7 +20,7 @@ from bertie.errors import UnknownName, UsageError, WrongValue, nearest
 if TYPE_CHECKING:
     from bertie.models.model import TorchModel
 
-EVENTS = ("on_start", "on_step", "on_evaluate", "on_end")
+_EVENTS = ("on_start", "on_step", "on_evaluate", "on_end")
 LOSS = "loss"
 LESS = (LOSS, "mse", "perplexity")  # ends of the names of metrics of which less is better
 
@@ -190,10 +190,10 @@ class Callbacks(Callback):
         self._callbacks = tuple(callbacks)
         self._run: TrainingRun | None = None
         for one in self._callbacks:
-            if isinstance(one, type) or not all(callable(getattr(one, event, None)) for event in EVENTS):
+            if isinstance(one, type) or not all(callable(getattr(one, event, None)) for event in _EVENTS):
                 what = f"the class {one.__name__}" if isinstance(one, type) else f"a {type(one).__name__}"
                 raise UsageError(
-                    f"callbacks has {what}; objects with {', '.join(EVENTS)} were expected, as those of a subclass of "
+                    f"callbacks has {what}; objects with {', '.join(_EVENTS)} were expected, as those of a subclass of "
                     "bertie.Callback."
                 )
 

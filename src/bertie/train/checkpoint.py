@@ -32,8 +32,14 @@ from bertie.files import check_readable, file_hash, read_json, sync_folder
 from bertie.train.sharding import whole_tensor
 
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
-FILES = (MODEL, OPTIMIZER, STATE)
-DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.bool: "BOOL"}
+CHECKPOINT_FILES = (MODEL, OPTIMIZER, STATE)
+_DTYPE_NAMES = {
+    torch.float32: "F32",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int64: "I64",
+    torch.bool: "BOOL",
+}
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ def save_checkpoint(
     *,
     model: Mapping[str, Tensor],
     optimizer: Mapping[str, Tensor],
-    state: Mapping[str, Any],
+    state: Mapping[str, object],
     keep: int = 2,
 ) -> Path:
     """Writes checkpoint-<step>, then deletes all but the newest `keep`. Raises Stopped when the disk is full.
@@ -133,13 +139,13 @@ def verify_checkpoint(folder: Path) -> Checkpoint:
     step = _step(folder)
     manifest = read_json(folder / MANIFEST)
     try:
-        if manifest["format"] != 1 or set(manifest["files"]) != set(FILES):
+        if manifest["format"] != 1 or set(manifest["files"]) != set(CHECKPOINT_FILES):
             raise DataError(f"{folder / MANIFEST} has a format that this version does not know.")
         if step is not None and manifest["step"] != step:
             raise DataError(
                 f"{folder} contains the checkpoint of step {manifest['step']}: it was renamed or mixed with another."
             )
-        for name in FILES:
+        for name in CHECKPOINT_FILES:
             _verify_file(folder / name, manifest["files"][name])
         return Checkpoint(folder, int(manifest["step"]), read_json(folder / STATE))
     except (KeyError, TypeError, ValueError):
@@ -190,7 +196,7 @@ def _safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     start = 0
     for name, tensor in sorted(tensors.items()):
         stop = start + tensor.numel() * tensor.itemsize
-        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, stop]}
+        header[name] = {"dtype": _DTYPE_NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, stop]}
         start = stop
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes

@@ -10,7 +10,7 @@ from bertie.settings import Config
 MOST_STEPS = 10**9
 MOST_SEQUENCES = 1 << 20  # of a step; the largest published batches have 65,536 (LAMB)
 MOST_SEED = 2**63 - 1
-Rate = Annotated[float, Field(ge=0, lt=1)]
+_Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimConfig(Config):
@@ -23,7 +23,7 @@ class OptimConfig(Config):
     Stern 2018."""
     lr: float = Field(1e-4, gt=0)
     """Peak learning rate. Source: pre-training Devlin et al. 2018, A.2; fine-tuning A.3."""
-    betas: tuple[Rate, Rate] = (0.9, 0.999)
+    betas: tuple[_Rate, _Rate] = (0.9, 0.999)
     """Adam's decay rates of the first and second moment. Source: Devlin et al. 2018, A.2; RoBERTa has 0.9, 0.98 (Liu et
     al. 2019, 3.1)."""
     momentum: float = Field(0.95, ge=0, lt=1)

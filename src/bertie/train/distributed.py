@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import Store
 
 from bertie.errors import Stopped, UsageError
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 # How long a rank waits for the others in a step before it gives up. A rank that has died is noticed at once; this
 # bounds the wait for one that hangs. What rank 0 does by itself may take longer (`by_main`).
@@ -75,7 +75,7 @@ class World:
             dist.all_reduce(highest, dist.ReduceOp.MAX)
         return int(highest)
 
-    def gathered(self, value: T) -> list[T]:
+    def gathered(self, value: _T) -> list[_T]:
         """Returns a JSON value of each rank, by rank. Raises Stopped when a rank is lost."""
         if self.size == 1:
             return [value]
@@ -161,11 +161,11 @@ class Replicated:
     def __init__(self, world: World) -> None:
         self.world = world
 
-    def run(self, forward: Callable[[], T]) -> T:
+    def run(self, forward: Callable[[], _T]) -> _T:
         """Calls `forward`, which may use the model."""
         return forward()
 
-    def look(self, forward: Callable[[], T]) -> T:
+    def look(self, forward: Callable[[], _T]) -> _T:
         """Calls `forward` without a later backward pass."""
         return forward()
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bertie.console import console
 from bertie.data.batch import Batch
-from bertie.data.fixed_shapes import MORE, with_fixed_shape
+from bertie.data.fixed_shapes import SPARE_ROWS_DIVISOR, with_fixed_shape
 from bertie.data.sequences import LabelAxis
 from bertie.models.encoder import Encoder
 from bertie.models.loss import LossReport, LossTerm
@@ -30,9 +30,11 @@ from bertie.nn.layout import moved
 from bertie.nn.seeds import draw_seeds, using_kernels
 from bertie.train.base import Trainable
 
-MOST = 32  # shapes that are recorded; batches of more shapes run without
-SEVERAL = 6  # times that a shape occurs until it is recorded although a larger one serves: recording takes 0.3 s
-OUTSIDE = 8  # sites of dropout in embeddings and heads, at most
+_MAX_SHAPES = 32  # shapes that are recorded; batches of more shapes run without
+_MIN_OCCURRENCES = (
+    6  # times that a shape occurs until it is recorded although a larger one serves: recording takes 0.3 s
+)
+_OUTER_SITES = 8  # sites of dropout in embeddings and heads, at most
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Shape:
         """Whether a batch of another shape can be filled up to this one, with few more rows."""
         same = (self.longest, self.texts, self.first) == (other.longest, other.texts, other.first)
         enough = self.rows >= other.rows and self.predictions >= other.predictions
-        return same and enough and self.rows - other.rows <= other.rows // (2 * MORE)
+        return same and enough and self.rows - other.rows <= other.rows // (2 * SPARE_ROWS_DIVISOR)
 
 
 @dataclass
@@ -90,7 +92,7 @@ class RecordedPasses:
         self.model, self.objective, self.device = model, objective, device
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.sites = SITES * model.config.num_hidden_layers + OUTSIDE
+        self.sites = SITES * model.config.num_hidden_layers + _OUTER_SITES
         self.recordings: dict[Shape, Recording] = {}
         self.occurred: Counter[Shape] = Counter()
         self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
@@ -137,7 +139,7 @@ class RecordedPasses:
         """Records a shape that occurs repeatedly, or returns the batch in a larger recorded shape."""
         larger = min((one for one in self.recordings if one.holds(shape)), key=lambda one: one.rows, default=None)
         self.occurred[shape] += 1
-        if self.occurred[shape] == (SEVERAL if larger else 2) and len(self.recordings) < MOST:
+        if self.occurred[shape] == (_MIN_OCCURRENCES if larger else 2) and len(self.recordings) < _MAX_SHAPES:
             self._record(shape, fixed)
         elif larger is not None:
             filled = self._fixed(batch, rows=larger.rows, predictions=larger.predictions)

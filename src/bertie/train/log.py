@@ -19,7 +19,7 @@ from bertie.errors import BadFile, Stopped
 from bertie.files import atomic_write, read_small
 
 METRICS = "metrics.jsonl"
-MAX_BYTES = 4 << 30  # some 20 million lines
+MAX_LOG_BYTES = 4 << 30  # some 20 million lines
 
 
 class MetricsLog:
@@ -61,7 +61,7 @@ def read(run: Path) -> list[dict[str, Any]]:
     """Returns the lines of a run's metrics.jsonl, or none without such a file. Raises DataError for a damaged line."""
     path = run / METRICS
     try:
-        lines = [json.loads(line) for line in read_small(path, most=MAX_BYTES).splitlines()]
+        lines = [json.loads(line) for line in read_small(path, most=MAX_LOG_BYTES).splitlines()]
     except FileNotFoundError:
         return []
     except (ValueError, RecursionError) as error:

@@ -46,7 +46,7 @@ from bertie.train.graphs import RecordedPasses
 from bertie.train.log import MetricsLog
 from bertie.train.optim import OptimizerGroup
 from bertie.train.prefetch import ahead
-from bertie.train.resume import FREE, check_identity, find
+from bertie.train.resume import FREE_SETTINGS, check_identity, find
 from bertie.train.schedule import lr_at
 from bertie.train.sharding import own, part_of
 from bertie.train.signals import StopRequest, stop_on_signals
@@ -82,7 +82,7 @@ def fit(
     optim: OptimConfig,
     run: Path | str,
     config: Config | None = None,
-    identity: Mapping[str, Any] | None = None,
+    identity: Mapping[str, object] | None = None,
     evaluate: Callable[[int], dict[str, float]] | None = None,
     save_model: Callable[[Path], None] | None = None,
     resume: str = "auto",
@@ -154,7 +154,7 @@ def fit(
             "world_size": world.size,
             "source": source.fingerprint,
         }
-        world.agree({key: value for key, value in facts.items() if key not in FREE or key == "train.shard"})
+        world.agree({key: value for key, value in facts.items() if key not in FREE_SETTINGS or key == "train.shard"})
         world.share_folder(run)
         with world.rendezvous(), sharding.spread(model, world, train.shard, dtype) as ranks:
             loop = _Loop(model, objective, source, train, optim, run, ranks, request, evaluate, facts, boundaries)
@@ -222,7 +222,7 @@ class _Loop:
         ranks: Replicated,
         request: StopRequest,
         evaluate: Callable[[int], dict[str, float]] | None,
-        identity: Mapping[str, Any],
+        identity: Mapping[str, object],
         boundaries: Sequence[int],
     ) -> None:
         self.model, self.objective, self.source = model, objective, source

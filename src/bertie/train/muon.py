@@ -6,14 +6,13 @@ it. Here the dtype is an argument. In bfloat16, both give the same bits.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 A, B, C = 3.4445, -4.7750, 2.0315  # the quintic of https://kellerjordan.github.io/posts/muon/
-ROUNDS = 5
-EPS = 1e-7  # of the norm, for a gradient of zeros
+_ROUNDS = 5
+_EPS = 1e-7  # of the norm, for a gradient of zeros
 
 
 class Muon(torch.optim.Optimizer):
@@ -22,7 +21,7 @@ class Muon(torch.optim.Optimizer):
     Updates have the size of AdamW's: 0.2 times the square root of the longer side (Liu et al. 2025, 2.2).
     """
 
-    def __init__(self, groups: list[dict[str, Any]], *, lr: float, momentum: float, dtype: torch.dtype) -> None:
+    def __init__(self, groups: list[dict[str, object]], *, lr: float, momentum: float, dtype: torch.dtype) -> None:
         super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": 0.0})
         self.dtype = dtype
 
@@ -68,8 +67,8 @@ def orthogonal(matrix: Tensor, dtype: torch.dtype) -> Tensor:
     multiplied_and_added = torch.addmm if matrix.ndim == 2 else torch.baddbmm
     x = matrix.to(dtype, copy=True)
     x = x.mT if tall else x
-    x.div_(x.norm(dim=(-2, -1), keepdim=True).clamp(min=EPS))
-    for _ in range(ROUNDS):
+    x.div_(x.norm(dim=(-2, -1), keepdim=True).clamp(min=_EPS))
+    for _ in range(_ROUNDS):
         gram = x @ x.mT
         x = multiplied_and_added(x, multiplied_and_added(gram, gram, gram, beta=B, alpha=C), x, beta=A)
     return x.mT if tall else x

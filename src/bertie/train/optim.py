@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bertie.errors import DataError, UsageError
-from bertie.models.partial import EMBEDDINGS, check_layered, layer_of
+from bertie.models.partial import EMBEDDING_PREFIXES, check_layered, layer_of
 from bertie.registry import Registry
 from bertie.train.config import OptimConfig
 from bertie.train.muon import Muon
@@ -124,7 +124,7 @@ def param_slices(model: nn.Module, *, apart: bool = False) -> Iterator[ParamSlic
         linear = isinstance(module, nn.Linear) and parameter is module.weight
         hidden = linear and not name.endswith("classifier.weight")
         layer = layer_of(name)
-        below = layers - layer if layer >= 0 else layers + 1 if name.startswith(EMBEDDINGS) else 0
+        below = layers - layer if layer >= 0 else layers + 1 if name.startswith(EMBEDDING_PREFIXES) else 0
         parts = getattr(module, "parts", 1) if linear and apart else 1
         if parts == 1:
             tensor = nn.Parameter(own(parameter)) if is_cut(parameter) else parameter
@@ -210,7 +210,7 @@ class Lamb(torch.optim.Optimizer):
     Vectors and zero matrices are updated as by Adam (ALBERT's code, lamb_optimizer.py).
     """
 
-    def __init__(self, groups: list[dict[str, Any]], *, lr: float, betas: tuple[float, float], eps: float) -> None:
+    def __init__(self, groups: list[dict[str, object]], *, lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
 
     @torch.no_grad()

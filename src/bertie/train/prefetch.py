@@ -8,10 +8,10 @@ from typing import TypeVar
 
 import torch
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def ahead(make: Callable[[int], T], start: int, stop: int, workers: int) -> Generator[T, None, None]:
+def ahead(make: Callable[[int], _T], start: int, stop: int, workers: int) -> Generator[_T, None, None]:
     """Yields make(start), make(start + 1) ... make(stop - 1), made by `workers` threads ahead of use.
 
     `make` is called once per number, from several threads. Its exceptions are raised here, in order. With 0 workers, it
@@ -29,7 +29,7 @@ def ahead(make: Callable[[int], T], start: int, stop: int, workers: int) -> Gene
             pool.submit(int)  # each starts a worker, as none is idle before all have started
         started.wait()
         torch.set_num_threads(torch.get_num_threads())  # also what threads to come start with, which workers set to 1
-        waiting: deque[Future[T]] = deque()
+        waiting: deque[Future[_T]] = deque()
         for number in range(start, stop):
             waiting.append(pool.submit(make, number))
             if len(waiting) > workers:  # one for each worker to be busy with while the caller uses the oldest

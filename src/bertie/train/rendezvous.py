@@ -40,18 +40,18 @@ def one_process(command: str) -> None:
             )
 
 
-START = "Start all of them with: torchrun --nproc-per-node 2 -m bertie pretrain ..."
+_START_HINT = "Start all of them with: torchrun --nproc-per-node 2 -m bertie pretrain ..."
 
 
 def ranks() -> tuple[int, int]:
     """Returns the rank and the number of processes from torchrun's variables. Raises UsageError for invalid values."""
     size, rank = _number("WORLD_SIZE", 1), _number("RANK", 0)
     if "WORLD_SIZE" in os.environ and size > 1 and "RANK" not in os.environ:
-        raise UsageError(f"WORLD_SIZE is set but RANK is not. {START}")
+        raise UsageError(f"WORLD_SIZE is set but RANK is not. {_START_HINT}")
     if size < 1:
-        raise WrongValue(f"WORLD_SIZE is {size}; it must be a number of processes, 1 or more. {START}")
+        raise WrongValue(f"WORLD_SIZE is {size}; it must be a number of processes, 1 or more. {_START_HINT}")
     if not 0 <= rank < size:
-        raise UsageError(f"RANK is {rank}, but with WORLD_SIZE={size} ranks are 0 to {size - 1}. {START}")
+        raise UsageError(f"RANK is {rank}, but with WORLD_SIZE={size} ranks are 0 to {size - 1}. {_START_HINT}")
     return rank, size
 
 
@@ -65,7 +65,7 @@ def _number(name: str, default: int) -> int:
     try:
         return int(value)
     except ValueError:
-        raise WrongValue(f"{name} is {value!r}; it must be a whole number. {START}") from None
+        raise WrongValue(f"{name} is {value!r}; it must be a whole number. {_START_HINT}") from None
 
 
 @contextmanager
@@ -117,7 +117,7 @@ def _met(rank: int, size: int) -> Store:
     """Returns the store of the ranks, after all of them are connected."""
     variables = {name: os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT")}
     if missing := [name for name, value in variables.items() if not value]:
-        raise UsageError(f"WORLD_SIZE is {size}, and {' and '.join(missing)} are not set. {START}")
+        raise UsageError(f"WORLD_SIZE is {size}, and {' and '.join(missing)} are not set. {_START_HINT}")
     agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun's own, which lives as long as torchrun
     host, port = variables["MASTER_ADDR"], _number("MASTER_PORT", 0)
     late = threading.Timer(SAY_AFTER_S, console.say, [f"Rank {rank} is waiting for rank 0 at {host}:{port}."])
@@ -129,17 +129,17 @@ def _met(rank: int, size: int) -> Store:
         )
     except (RuntimeError, ValueError) as error:
         said = str(error).splitlines()[0][:200]
-        raise Stopped(f"Rank {rank} of {size} could not reach rank 0 at {host}:{port}: {said}. {START}") from None
+        raise Stopped(f"Rank {rank} of {size} could not reach rank 0 at {host}:{port}: {said}. {_START_HINT}") from None
     finally:
         late.cancel()
     store = PrefixStore(f"bertie/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     if store.add(f"rank/{rank}", 1) > 1:
-        raise UsageError(f"Two processes have RANK={rank}. Each process needs its own rank. {START}")
+        raise UsageError(f"Two processes have RANK={rank}. Each process needs its own rank. {_START_HINT}")
     came, began, said_at = store.add("came", 1), time.monotonic(), 0.0
     while came < size:
         waited = time.monotonic() - began
         if waited > GIVE_UP_S:
-            raise Stopped(f"{size - came} of {size} processes did not start within {GIVE_UP_S:.0f} s. {START}")
+            raise Stopped(f"{size - came} of {size} processes did not start within {GIVE_UP_S:.0f} s. {_START_HINT}")
         if rank == 0 and waited > SAY_AFTER_S and (not said_at or waited - said_at > 60):
             console.say(f"Waiting for {size - came} more of {size} processes (WORLD_SIZE={size}).")
             said_at = waited

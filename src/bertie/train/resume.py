@@ -6,7 +6,6 @@ is saved with each checkpoint. A run with another fingerprint is not resumed.
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
@@ -16,7 +15,7 @@ from bertie.train import checkpoint, log
 from bertie.train.checkpoint import Checkpoint
 
 # Settings that change no number a run computes, or (shard) no more of it than the last digit.
-FREE = frozenset(
+FREE_SETTINGS = frozenset(
     f"train.{key}"
     for key in ("keep", "keep_checkpoints", "workers", "save_every", "eval_every", "log_every", "track", "shard")
 ) | {"corpora", "baselines", "label_check"}  # where corpora are, as what they hold, and their shares, is under "corpus"
@@ -25,7 +24,7 @@ FREE = frozenset(
 def is_free(key: str, identity: Mapping[str, object]) -> bool:
     """Returns whether a setting may change when a run is resumed, since it changes no result."""
     looks = identity.get("select") == "best" or identity.get("train.patience") is not None
-    return key in FREE and not (key == "train.eval_every" and looks)
+    return key in FREE_SETTINGS and not (key == "train.eval_every" and looks)
 
 
 def find(run: Path, resume: str) -> Checkpoint | None:
@@ -97,8 +96,8 @@ def check_identity(
 def check_unchanged(
     folder: Path,
     what: str,
-    before: Mapping[str, Any],
-    now: Mapping[str, Any],
+    before: Mapping[str, object],
+    now: Mapping[str, object],
     allow_change: Collection[str] | None = None,
 ) -> None:
     """Raises UsageError with the differences where a folder has results of other settings or data. what: "an audit"."""

@@ -21,7 +21,7 @@ from bertie.nn.bottleneck import BottleneckLayer
 from bertie.nn.layer import DecoderLayer, Layer
 from bertie.train.distributed import Replicated, World
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @contextmanager
@@ -62,12 +62,12 @@ class Sharded(Replicated):
         super().__init__(world)
         self._root: Any = root
 
-    def run(self, forward: Callable[[], T]) -> T:
+    def run(self, forward: Callable[[], _T]) -> _T:
         """Calls `forward`, which may use the model. Gradients flow from the tensors of a tuple that it returns."""
-        result: T = self._root(forward)
+        result: _T = self._root(forward)
         return result
 
-    def look(self, forward: Callable[[], T]) -> T:
+    def look(self, forward: Callable[[], _T]) -> _T:
         """Calls `forward` without a later backward pass."""
         result = self.run(forward)
         self._root.reshard()
@@ -116,7 +116,7 @@ class _Root(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, forward: Callable[[], T]) -> T:
+    def forward(self, forward: Callable[[], _T]) -> _T:
         return forward()
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.train.graphs import RecordedPasses
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _add(sums: dict[str, Tensor], name: str, value: Tensor) -> None:
 class ForwardRunner(Protocol):
     """Protocol of a function that runs a forward pass."""
 
-    def __call__(self, forward: Callable[[], T], /) -> T:
+    def __call__(self, forward: Callable[[], _T], /) -> _T:
         """Returns what `forward` returns."""
         ...
 

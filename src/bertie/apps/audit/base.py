@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from bertie import Model, Tokenizer
 from bertie.platform import Bootstrap, Engine, Predictor, SkipReport, TableFormat
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 Score = Any
 Interval = tuple[float, float]
-HEADS = {
+_HEADS = {
     "mlm": "a masked-LM head",
     "pair": "a next-sentence head",
     "choice": "a multiple-choice head",
@@ -91,15 +91,15 @@ class Examples:
 
 
 @dataclass
-class Read(Generic[Item]):
+class Read(Generic[_Item]):
     """The items of the files of a set. skipped: unreadable rows by file; notes: other remarks."""
 
-    items: list[Item] = field(default_factory=list)
+    items: list[_Item] = field(default_factory=list)
     skipped: dict[str, SkipReport] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
-class AuditSet(ABC, Generic[Item]):
+class AuditSet(ABC, Generic[_Item]):
     """A set of items with its measures. `about` and `criticism` are shown next to every figure."""
 
     name: ClassVar[str]
@@ -119,7 +119,7 @@ class AuditSet(ABC, Generic[Item]):
         """Returns what a model lacks for this set; "" if it lacks nothing."""
         if not self.needs or set(self.needs) & set(subject.engine.facts.heads):
             return ""
-        return " or ".join(HEADS[name] for name in self.needs)
+        return " or ".join(_HEADS[name] for name in self.needs)
 
     def recognizes(self, path: Path, head: bytes) -> bool:
         """Returns whether a file belongs to this set. head: its first bytes."""
@@ -133,38 +133,38 @@ class AuditSet(ABC, Generic[Item]):
         return bool(source.paths)
 
     @abstractmethod
-    def read(self, subject: Subject, source: Source) -> Read[Item]:
+    def read(self, subject: Subject, source: Source) -> Read[_Item]:
         """Returns the items. Raises DataError for a damaged file or a missing column."""
 
     @abstractmethod
-    def scores(self, subject: Subject, items: Sequence[Item]) -> list[Score]:
+    def scores(self, subject: Subject, items: Sequence[_Item]) -> list[Score]:
         """Returns one JSON value for each item: its score, or a text that tells why it has none."""
 
     @abstractmethod
-    def measures(self, items: Sequence[Item], scores: Sequence[Score]) -> dict[str, Measure]:
+    def measures(self, items: Sequence[_Item], scores: Sequence[Score]) -> dict[str, Measure]:
         """Returns the measures of scored items, by name."""
 
     @abstractmethod
     def shuffled(
-        self, items: Sequence[Item], scores: Sequence[Score], rng: np.random.Generator
-    ) -> tuple[Sequence[Item], Sequence[Score]]:
+        self, items: Sequence[_Item], scores: Sequence[Score], rng: np.random.Generator
+    ) -> tuple[Sequence[_Item], Sequence[Score]]:
         """Returns items and scores whose relation to each other is random, as a control."""
 
-    def key(self, item: Item) -> Hashable:
+    def key(self, item: _Item) -> Hashable:
         """Returns what tells an item from others, to pair the scores of two models."""
         return repr(item)
 
-    def unit_of(self, item: Item) -> Hashable:
+    def unit_of(self, item: _Item) -> Hashable:
         """Returns the unit of resampling that an item belongs to. Default: the item itself."""
         return id(item)
 
-    def copy_of(self, item: Item, number: int) -> Item:
+    def copy_of(self, item: _Item, number: int) -> _Item:
         """Returns an item of the unit that was drawn as this number, where `measures` must tell two draws of a unit."""
         return item
 
     def redrawn(
-        self, items: Sequence[Item], scores: Sequence[Sequence[Score]], rng: np.random.Generator
-    ) -> tuple[Sequence[Item], Sequence[Sequence[Score]]]:
+        self, items: Sequence[_Item], scores: Sequence[Sequence[Score]], rng: np.random.Generator
+    ) -> tuple[Sequence[_Item], Sequence[Sequence[Score]]]:
         """Returns items whose units are drawn with replacement, with the scores of several models for them."""
         units: dict[Hashable, list[int]] = {}
         for i, item in enumerate(items):
@@ -175,7 +175,7 @@ class AuditSet(ABC, Generic[Item]):
         copies = [self.copy_of(items[i], number) for number, i in rows]
         return copies, [[one[i] for _, i in rows] for one in scores]
 
-    def examples(self, items: Sequence[Item], scores: Sequence[Score]) -> Examples | None:
+    def examples(self, items: Sequence[_Item], scores: Sequence[Score]) -> Examples | None:
         """Returns rows to read, or None."""
         return None
 

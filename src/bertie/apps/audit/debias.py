@@ -10,7 +10,7 @@ from bertie import FinetuneConfig
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import remedy
 from bertie.apps.audit.figures import Scored, differences
-from bertie.apps.audit.flips import BUILT_IN, read_lists
+from bertie.apps.audit.flips import SWAPS_FILE, read_lists
 from bertie.apps.audit.price import fine_tuned
 from bertie.apps.audit.remedy import Place, check_removable, places, remove_concept, write_dense
 from bertie.apps.audit.remedy_page import add_remedy_to_card
@@ -19,13 +19,13 @@ from bertie.apps.audit.sets import SETS
 from bertie.platform import FolderKind, ModelFolder, ModelInternals, Swaps, TorchModel, UsageError, console, nearest
 
 LIST = "gender words"
-SEEDS = 3  # of each fine-tuned set: the fewest that give an interval of use
+_SEEDS = 3  # of each fine-tuned set: the fewest that give an interval of use
 PRICED = 200  # texts of the pseudo-perplexity
 
 
 def pairs_of(path: Path | None, name: str) -> Swaps:
     """Returns a list of pairs of a YAML file, or of the built-in ones. Raises UsageError for an unknown name."""
-    lists = read_lists(path or BUILT_IN)
+    lists = read_lists(path or SWAPS_FILE)
     chosen = name or (LIST if path is None else next(iter(lists)))
     if chosen not in lists:
         raise UsageError(f"There is no list {chosen!r} of pairs. {nearest(chosen, lists)}")
@@ -41,7 +41,7 @@ def debias(
     swaps: Swaps,
     asked: Asked | None = None,
     tuned: Mapping[str, FinetuneConfig] | None = None,
-    seeds: int = SEEDS,
+    seeds: int = _SEEDS,
     overwrite: bool = False,
     device: str | None = None,
 ) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def _both(
     before: dict[str, Any], after: dict[str, Any], scores: dict[str, Scored], later_scores: dict[str, Scored]
 ) -> list[dict[str, Any]]:
     """Returns every figure before and after, and the paired difference."""
-    found, keys = list[dict[str, Any]](), ("value", "low", "high", "items")
+    found, keys = list[dict[str, object]](), ("value", "low", "high", "items")
     later = {(one["name"], each["name"]): each for one in after["sets"] for each in one["figures"]}
     for one in before["sets"]:
         name = one["name"]

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from bertie.platform import DataError, UsageError, nearest
 
-DIRECTIONS = 1  # of SentenceDebias for a concept with two values
-ROUNDS = 40  # of INLP at most
+_DIRECTIONS = 1  # of SentenceDebias for a concept with two values
+_ROUNDS = 40  # of INLP at most
 NEAR = 0.02  # INLP ends where a classifier is this near to the share of the majority
-EPS = 1e-10  # relative: eigenvalues below are zero
+_EPS = 1e-10  # relative: eigenvalues below are zero
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,16 @@ def leace(vectors: NDArray[np.float64], sides: NDArray[np.float64]) -> Erasure:
     mean = vectors.mean(0)
     x, z = vectors - mean, (sides - sides.mean())[:, None]
     values, basis = np.linalg.eigh(x.T @ x / len(x))
-    kept = values > EPS * values.max()
+    kept = values > _EPS * values.max()
     root = np.sqrt(np.where(kept, values, 0))
     inverse = np.divide(1, root, out=np.zeros_like(root), where=kept)
     whiten, back = (basis * inverse) @ basis.T, (basis * root) @ basis.T
     left, size, _ = np.linalg.svd(whiten @ (x.T @ z / len(x)), full_matrices=False)
-    left = left[:, size > EPS]
+    left = left[:, size > _EPS]
     return Erasure(back @ left @ left.T @ whiten, mean)
 
 
-def inlp(vectors: NDArray[np.float64], sides: NDArray[np.float64], *, rounds: int = ROUNDS, seed: int = 0) -> Erasure:
+def inlp(vectors: NDArray[np.float64], sides: NDArray[np.float64], *, rounds: int = _ROUNDS, seed: int = 0) -> Erasure:
     """Returns the projection onto what the classifiers of all rounds do not read. P = 1 - M, P P = P."""
     from sklearn.linear_model import LogisticRegression
 
@@ -75,7 +75,7 @@ def inlp(vectors: NDArray[np.float64], sides: NDArray[np.float64], *, rounds: in
     return Erasure(removed, np.zeros(vectors.shape[1]))
 
 
-def sentence(vectors: NDArray[np.float64], sides: NDArray[np.float64], *, directions: int = DIRECTIONS) -> Erasure:
+def sentence(vectors: NDArray[np.float64], sides: NDArray[np.float64], *, directions: int = _DIRECTIONS) -> Erasure:
     """Returns the projection without the first principal directions of the pairs, each around its own mean."""
     pairs = vectors.reshape(-1, 2, vectors.shape[1])
     around = (pairs - pairs.mean(1, keepdims=True)).reshape(vectors.shape)

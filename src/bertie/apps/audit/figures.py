@@ -10,7 +10,7 @@ from bertie.apps.audit.base import AuditSet, Measure, Score, middle
 
 SHUFFLES = 200  # the 2.5 and 97.5 percent points rest on 5 of them
 
-RESAMPLES = 400  # of a paired difference, each of which computes every figure twice
+_RESAMPLES = 400  # of a paired difference, each of which computes every figure twice
 Scored = tuple[list[object], list[Score]]
 """Items and their scores."""
 
@@ -53,8 +53,8 @@ class Figure:
 
 
 def figures(
-    audited: AuditSet[Any],
-    items: Sequence[Any],
+    audited: AuditSet[object],
+    items: Sequence[object],
     scores: Sequence[Score],
     random: Sequence[Score] | None,
     *,
@@ -76,7 +76,7 @@ def scored(items: Sequence[object], scores: Sequence[Score]) -> Scored:
 
 
 def _shuffled(
-    audited: AuditSet[Any], items: Sequence[object], scores: Sequence[Score], shuffles: int, seed: int
+    audited: AuditSet[object], items: Sequence[object], scores: Sequence[Score], shuffles: int, seed: int
 ) -> dict[str, Control]:
     rng, found = np.random.default_rng(seed), dict[str, list[float]]()
     for _ in range(shuffles):
@@ -92,7 +92,7 @@ def _figure(name: str, own: Measure, random: Measure | None, shuffled: Control |
 
 
 def differences(
-    audited: AuditSet[Any], before: Scored, after: Scored, *, resamples: int = RESAMPLES, seed: int = 0
+    audited: AuditSet[Any], before: Scored, after: Scored, *, resamples: int = _RESAMPLES, seed: int = 0
 ) -> dict[str, Control]:
     """Returns every figure after a change minus before it, with the 95% interval of a paired bootstrap.
 
@@ -104,7 +104,7 @@ def differences(
     ]
     items, scores = [item for item, _, _ in rows], ([row[1] for row in rows], [row[2] for row in rows])
 
-    def apart(items: Sequence[Any], scores: Sequence[Sequence[Score]]) -> dict[str, float]:
+    def apart(items: Sequence[object], scores: Sequence[Sequence[Score]]) -> dict[str, float]:
         first, second = (audited.measures(items, one) for one in scores)
         return {name: second[name].value - one.value for name, one in first.items() if name in second}
 

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from bertie.platform import BadRecord, DataError, SkipReport, SourceFile, TableFormat
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 Cells = dict[str, Any]  # a row by the names of its columns
 
 
@@ -20,8 +20,8 @@ def header_has(head: bytes, *names: str) -> bool:
 
 
 def table(
-    path: Path, columns: Sequence[str], make: Callable[[Cells, int], T | BadRecord], kind: str = ""
-) -> tuple[list[T], SkipReport]:
+    path: Path, columns: Sequence[str], make: Callable[[Cells, int], _T | BadRecord], kind: str = ""
+) -> tuple[list[_T], SkipReport]:
     """Returns what `make` returns for each row of a table, and the rows that cannot be used.
 
     Raises DataError when a column is missing, or no row can be used.
@@ -30,8 +30,8 @@ def table(
 
 
 def _rows(
-    path: Path, columns: Sequence[str], make: Callable[[Cells, int], T | BadRecord], kind: str
-) -> Iterator[T | BadRecord]:
+    path: Path, columns: Sequence[str], make: Callable[[Cells, int], _T | BadRecord], kind: str
+) -> Iterator[_T | BadRecord]:
     checked = False
     for line, fields in SourceFile(path).rows(TableFormat.of(kind=kind)):
         if isinstance(fields, BadRecord):
@@ -52,7 +52,7 @@ def check_unique_names(names: Iterable[str]) -> None:
         raise DataError(f"Several tests or templates of --files are called {twice[0]!r}. Give each a name of its own.")
 
 
-def validated(kind: type[T], raw: object, path: Path) -> list[T]:
+def validated(kind: type[_T], raw: object, path: Path) -> list[_T]:
     """Returns a list of dataclasses from the values of a file. Raises DataError that names the wrong value."""
     try:
         return TypeAdapter(list[kind]).validate_python(raw)  # type: ignore[valid-type]

@@ -12,8 +12,8 @@ from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Sou
 from bertie.apps.audit.groups import labeled, single_label
 from bertie.platform import BadRecord, DataError, Example, SourceFile, Swaps
 
-BUILT_IN = Path(__file__).with_name("swaps.yaml")
-SHOWN = 10
+SWAPS_FILE = Path(__file__).with_name("swaps.yaml")
+_EXAMPLES_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Flips(AuditSet[Swapped]):
         """Returns the texts that a list changes, for every list."""
         examples, read = labeled(subject, source)
         found = Read[Swapped](skipped=read.skipped)
-        for path in source.paths or (BUILT_IN,):
+        for path in source.paths or (SWAPS_FILE,):
             for name, swaps in read_lists(path).items():
                 for one in examples:
                     texts = tuple(map(swaps, one.texts))
@@ -114,7 +114,7 @@ class Flips(AuditSet[Swapped]):
         flips.sort(key=lambda row: row[1][2])
         rows: list[list[Any]] = [
             [" | ".join(one.before.texts)[:400], " | ".join(one.after.texts)[:400], *score[:2]]
-            for one, score in flips[:SHOWN]
+            for one, score in flips[:_EXAMPLES_SHOWN]
         ]
         return Examples("The flips with the largest changes", ("text", "exchanged", "predicted", "then"), rows)
 

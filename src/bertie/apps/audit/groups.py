@@ -22,10 +22,10 @@ from bertie.platform import BadRecord, DataError, Example, SkipReport, UsageErro
 if TYPE_CHECKING:
     from scipy import sparse
 
-BINS = 15  # of probabilities, as in Guo et al. 2017
-MOST = 8  # groups: the most frequent ones
-LEAST = 10  # rows of a group
-MOST_LABELS = 12  # labels that have rates of their own: the most frequent ones
+_BINS = 15  # of probabilities, as in Guo et al. 2017
+_MAX_GROUPS = 8  # groups: the most frequent ones
+_MIN_GROUP_ROWS = 10  # rows of a group
+MAX_RATED_LABELS = 12  # labels that have rates of their own: the most frequent ones
 
 
 @dataclass(frozen=True)
@@ -74,18 +74,18 @@ class Groups(AuditSet[Row]):
             raise DataError(f"{source.table} has no column {source.group!r}. {nearest(source.group, names)}")
         told = [(one, str((one.source or {}).get(source.group) or "").strip()) for one in examples]
         counts = Counter(group for _, group in told if group)
-        kept = [group for group, count in counts.most_common(MOST) if count >= LEAST]
+        kept = [group for group, count in counts.most_common(_MAX_GROUPS) if count >= _MIN_GROUP_ROWS]
         if len(kept) < 2:
             raise DataError(
                 f"{source.table}: the column {source.group!r} has {len(counts)} groups, {len(kept)} of them with at "
-                f"least {LEAST} rows. Two are needed."
+                f"least {_MIN_GROUP_ROWS} rows. Two are needed."
             )
         labels = set(subject.predictor.labels)
         found.items = [Row(one, str(one.label), group) for one, group in told if group in kept and one.label in labels]
         if left := len(examples) - len(found.items):
             found.notes.append(f"{left:,} rows left out: no group, a small group, or a label that the model lacks.")
-        if (count := len({row.label for row in found.items})) > MOST_LABELS:
-            found.notes.append(f"Rates are shown for the {MOST_LABELS} most frequent of {count:,} labels.")
+        if (count := len({row.label for row in found.items})) > MAX_RATED_LABELS:
+            found.notes.append(f"Rates are shown for the {MAX_RATED_LABELS} most frequent of {count:,} labels.")
         return found
 
     def scores(self, subject: Subject, items: Sequence[Row]) -> list[Score]:
@@ -97,14 +97,14 @@ class Groups(AuditSet[Row]):
         groups = sorted({row.group for row in items})
         frequent = Counter(row.label for row in items) + Counter(str(label) for label, _ in scores)
         labels = sorted(frequent)
-        shown = sorted(label for label, _ in frequent.most_common(MOST_LABELS))
+        shown = sorted(label for label, _ in frequent.most_common(MAX_RATED_LABELS))
         counts = _counts(items, scores, groups, labels)
         shape = (len(groups), len(labels), 3)
 
         def metrics_of(sums: NDArray[np.float64]) -> Mapping[str, NDArray[np.float64]]:
             with np.errstate(all="ignore"):
                 rates = sums[..., : math.prod(shape)].reshape(*sums.shape[:-1], *shape)
-                bins = sums[..., math.prod(shape) :].reshape(*sums.shape[:-1], len(groups), BINS, 3)
+                bins = sums[..., math.prod(shape) :].reshape(*sums.shape[:-1], len(groups), _BINS, 3)
                 return _metrics(rates, bins, groups, numbers)
 
         numbers = {label: labels.index(label) for label in shown}
@@ -162,12 +162,12 @@ def _counts(
     p_N = np.array([p for _, p in scores], np.float64)
     true_at, given_at = (3 * (group_N * len(labels) + label_N) for label_N in (true_N, given_N))
     first = 3 * len(groups) * len(labels)
-    bin_N = first + 3 * (group_N * BINS + np.clip(np.ceil(p_N * BINS).astype(int) - 1, 0, BINS - 1))
+    bin_N = first + 3 * (group_N * _BINS + np.clip(np.ceil(p_N * _BINS).astype(int) - 1, 0, _BINS - 1))
     columns = np.stack([true_at, given_at + 1, true_at + 2, bin_N, bin_N + 1, bin_N + 2], -1)
     one_N, right_N = np.ones(len(items)), true_N == given_N
     values = np.stack([one_N, one_N, right_N, one_N, p_N, right_N], -1).astype(np.float64)
     rows = np.repeat(np.arange(len(items)), columns.shape[1])
-    shape = (len(items), first + 3 * len(groups) * BINS)
+    shape = (len(items), first + 3 * len(groups) * _BINS)
     return sparse.csr_array((values.ravel(), (rows, columns.ravel())), shape=shape)
 
 

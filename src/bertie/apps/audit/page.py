@@ -7,18 +7,20 @@ from typing import Any
 from bertie.apps.audit.figures import Control, Figure
 from bertie.platform import Html, ModelCard, Report, quantity
 
-READING = (
+_HOW_TO_READ = (
     "Each figure has a 95% interval. The control with random weights is the same model before training. The shuffled "
     "control is the mean and the middle 95% of 200 random assignments of the scores. A figure inside the range of "
     "either control shows nothing about the model. These sets find some preferences and miss others. No value shows "
     "that a model is fair or has no bias, and figures of different sets cannot be compared."
 )
-SMALL = 20_000_000  # parameters, without reason but experience: below, masked models hardly know the words of the sets
+_SMALL_MODEL = (
+    20_000_000  # parameters, without reason but experience: below, masked models hardly know the words of the sets
+)
 TOO_SMALL = (
     "This model is small. Small models know few facts and few words, so their figures are close to those of random "
     "weights. They do not predict the figures of larger models."
 )
-COLUMNS = ("figure", "value", "95% interval", "items", "random weights", "shuffled", "remark")
+_COLUMNS = ("figure", "value", "95% interval", "items", "random weights", "shuffled", "remark")
 
 
 def page(results: Mapping[str, Any]) -> Report:
@@ -28,8 +30,8 @@ def page(results: Mapping[str, Any]) -> Report:
         "Audit", f"{results['model']}: {results['architecture']}, {quantity(results['parameters'])} parameters"
     )
     report.tiles((one["title"], f"{one['items']:,}", one["unit"].partition(",")[0]) for one in sets[:6])
-    report.section("How to read this page", READING)
-    if results["parameters"] < SMALL:
+    report.section("How to read this page", _HOW_TO_READ)
+    if results["parameters"] < _SMALL_MODEL:
         report.text(TOO_SMALL)
     for one in sets:
         _section(report, one)
@@ -60,7 +62,7 @@ def _table(report: Report, found: Sequence[Figure], one: Mapping[str, Any]) -> N
     """Adds the figures with a drawing of their intervals, all on one scale. Those of another unit have no drawing."""
     span = _span([figure for figure in found if figure.unit == one["scale"]] or found, one["scale"])
     remarks = any(figure.note for figure in found)
-    columns = ["figure", f"value ({one['scale']})", "95% interval", Html.scale("", span), *COLUMNS[3 : 6 + remarks]]
+    columns = ["figure", f"value ({one['scale']})", "95% interval", Html.scale("", span), *_COLUMNS[3 : 6 + remarks]]
     rows = [
         [
             figure.name,
@@ -122,7 +124,7 @@ def summary(results: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
 
 def add_audit_to_card(folder: Path, results: Mapping[str, Any]) -> None:
     """Writes the figures into the model's card, README.md, instead of those of an earlier audit."""
-    parts: list[object] = [READING]
+    parts: list[object] = [_HOW_TO_READ]
     for title, found in summary(results):
         rows = [
             (
@@ -135,6 +137,6 @@ def add_audit_to_card(folder: Path, results: Mapping[str, Any]) -> None:
             )
             for one in found
         ]
-        parts += [f"**{title}**", (COLUMNS[:6], rows)]
+        parts += [f"**{title}**", (_COLUMNS[:6], rows)]
     parts += ["Criticism of these sets:", "\n".join(f"- {one['title']}: {one['criticism']}" for one in results["sets"])]
     ModelCard(folder).put("Audit", *parts)

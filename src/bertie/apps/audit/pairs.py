@@ -19,11 +19,11 @@ from bertie.apps.audit.files import Cells, header_has, table
 from bertie.apps.audit.masked import log_p, one_at_a_time
 from bertie.platform import BadRecord, Encoding
 
-COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
-DIRECTIONS = ("stereo", "antistereo")
+CROWS_COLUMNS = ("sent_more", "sent_less", "stereo_antistereo", "bias_type")
+_DIRECTIONS = ("stereo", "antistereo")
 DIGITS = 3  # scores that are equal after rounding are a tie, as in the official script
-SHOWN = 10
-FORMS = {"shared": "shared tokens (official)", "differing": "differing tokens"}
+_EXAMPLES_SHOWN = 10
+_FORMS = {"shared": "shared tokens (official)", "differing": "differing tokens"}
 Places = tuple[list[int], list[int]]
 
 
@@ -75,13 +75,13 @@ class CrowsPairs(AuditSet[Pair]):
 
     def recognizes(self, path: Path, head: bytes) -> bool:
         """A table with the columns of crows_pairs_anonymized.csv."""
-        return path.suffix in (".csv", ".tsv") and header_has(head, *COLUMNS[:3])
+        return path.suffix in (".csv", ".tsv") and header_has(head, *CROWS_COLUMNS[:3])
 
     def read(self, subject: Subject, source: Source) -> Read[Pair]:
         """Returns the pairs of all files."""
         found = Read[Pair]()
         for path in source.paths:
-            rows, skipped = table(path, COLUMNS, _pair)
+            rows, skipped = table(path, CROWS_COLUMNS, _pair)
             found.items += rows
             found.skipped[path.name] = skipped
         return found
@@ -117,7 +117,7 @@ class CrowsPairs(AuditSet[Pair]):
     def measures(self, items: Sequence[Pair], scores: Sequence[Score]) -> dict[str, Measure]:
         """Returns the percentage of pairs for all, by direction (without ties) and by kind, in both forms."""
         found: dict[str, Measure] = {}
-        for form, name in FORMS.items():
+        for form, name in _FORMS.items():
             rows = [(pair, *_rounded(score[form])) for pair, score in zip(items, scores, strict=True) if score[form]]
             if not rows:
                 continue
@@ -143,7 +143,7 @@ class CrowsPairs(AuditSet[Pair]):
     def examples(self, items: Sequence[Pair], scores: Sequence[Score]) -> Examples:
         """Returns the pairs with the largest differences in the official form."""
         gaps = [score["shared"][0] - score["shared"][1] for score in scores]
-        order = sorted(range(len(items)), key=lambda i: -abs(gaps[i]))[:SHOWN]
+        order = sorted(range(len(items)), key=lambda i: -abs(gaps[i]))[:_EXAMPLES_SHOWN]
         rows: list[list[Any]] = [[items[i].more, items[i].less, items[i].kind, f"{gaps[i]:+z.2f}"] for i in order]
         return Examples(
             "The pairs with the largest differences",
@@ -154,8 +154,8 @@ class CrowsPairs(AuditSet[Pair]):
 
 def _pair(fields: Cells, line: int) -> Pair | BadRecord:
     direction = str(fields["stereo_antistereo"]).strip()
-    if direction not in DIRECTIONS:
-        return BadRecord(line, f"stereo_antistereo is neither {' nor '.join(DIRECTIONS)}")
+    if direction not in _DIRECTIONS:
+        return BadRecord(line, f"stereo_antistereo is neither {' nor '.join(_DIRECTIONS)}")
     return Pair(fields["sent_more"], fields["sent_less"], direction == "stereo", str(fields["bias_type"]).strip())
 
 

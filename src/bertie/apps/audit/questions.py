@@ -22,7 +22,7 @@ from bertie.apps.audit.files import Cells, header_has, table
 from bertie.platform import BadRecord, Bootstrap, Chooses, Example
 
 WOMEN, MEN = {"f", "woman", "girl", "female"}, {"m", "man", "boy", "male"}
-UNKNOWN = "알 수 없"  # of KoBBQ
+_UNKNOWN = "알 수 없"  # of KoBBQ
 CHANCE = "With three choices, random answers are right in 33.3% of the questions."
 
 
@@ -161,7 +161,7 @@ class KoBBQ(Questions):
             return BadRecord(line, "choices are not three with the answers among them")
         at, asked, ambiguous = choices.index(biased), choices.index(right), name[3] == "amb"
         rest = [i for i in range(3) if i != at]
-        unknown = asked if ambiguous else next((i for i in rest if UNKNOWN in choices[i]), rest[-1])
+        unknown = asked if ambiguous else next((i for i in rest if _UNKNOWN in choices[i]), rest[-1])
         counter = next((i for i in rest if i != unknown), at)
         template = name[1].rstrip("abcd")
         if counter == at or asked not in (at, counter, unknown):

@@ -27,7 +27,7 @@ from bertie.platform import DataError, File, Sequences, Swaps, TorchModel, Usage
 
 PER_TEXT = 4  # tokens of a pair of texts, so that long texts do not dominate
 LEAST, MOST = 40, 2500  # pairs of texts
-CHUNK = 128  # pairs whose vectors are computed together
+_CHUNK_PAIRS = 128  # pairs whose vectors are computed together
 HELD = 0.2  # of the pairs, for the probe
 LEACE = "leace"  # the only way that moves the mean, and so needs a bias
 DENSE, NORMALIZE = "2_Dense", "Normalize"
@@ -168,7 +168,7 @@ def _vectors(
     """Returns the vectors of both texts of each pair, one after the other, and their sides."""
     rng, found, sides = np.random.default_rng(seed), list[NDArray[np.float64]](), list[float]()
     with console.progress(f"vectors, {place.name}", len(pairs), unit="pairs") as advance:
-        for chunk in (pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK)):
+        for chunk in (pairs[start : start + _CHUNK_PAIRS] for start in range(0, len(pairs), _CHUNK_PAIRS)):
             vectors, of = _of_chunk(subject, chunk, place.vectors, rng)
             found.append(vectors)
             sides += [side for i in of for side in (chunk[i][2], 1 - chunk[i][2])]

@@ -10,14 +10,14 @@ from bertie.apps.audit.page import number, value_in_words
 from bertie.apps.audit.remedy import Removed
 from bertie.platform import ModelCard, Report, quantity
 
-COLUMNS = ("figure", "before", "after", "difference (95% interval)")
-READING = (
+REMEDY_COLUMNS = ("figure", "before", "after", "difference (95% interval)")
+_HOW_TO_READ = (
     "A lower figure of an audit does not show that the model is fair. Remedies often lower a figure because the model "
     "becomes worse at language, so compare the price too (Meade et al. 2022). Differences are paired by item; those of "
     "fine-tuned sets by seed. The encoder is unchanged, and fine-tuning can bring the concept back."
 )
 SAME = 1e-9  # an interval without a width
-FREE = "The model has no masked-LM head, so it has no pseudo-perplexity."
+_NO_PERPLEXITY = "The model has no masked-LM head, so it has no pseudo-perplexity."
 
 
 def removal_sentence(one: Removed) -> str:
@@ -55,26 +55,26 @@ def audit_rows(found: Mapping[str, Any], *, detail: bool = False) -> list[tuple[
 def page(found: Mapping[str, Any]) -> Report:
     """Returns the page of a remedy."""
     report = Report("Removal of a concept", f"{found['model']}, {found['how']}")
-    report.section("How to read this page", READING)
+    report.section("How to read this page", _HOW_TO_READ)
     report.section("What was removed", "\n\n".join(removal_sentence(Removed(**one)) for one in found["removed"]))
-    report.section("Price", "" if price_rows(found) else FREE)
+    report.section("Price", "" if price_rows(found) else _NO_PERPLEXITY)
     if rows := price_rows(found):
-        report.table(COLUMNS, rows, stack=True)
+        report.table(REMEDY_COLUMNS, rows, stack=True)
     details = dict(audit_rows(found, detail=True))
     for title, rows in audit_rows(found):
-        report.section(title).table(COLUMNS, rows, stack=True)
+        report.section(title).table(REMEDY_COLUMNS, rows, stack=True)
         if more := details.get(title):
             report.html(f"<details><summary>{len(more)} more figures</summary>")
-            report.table(COLUMNS, more, stack=True).html("</details>")
+            report.table(REMEDY_COLUMNS, more, stack=True).html("</details>")
     return report.footer(docs="audit")
 
 
 def add_remedy_to_card(folder: Path, found: Mapping[str, Any]) -> None:
     """Writes the section of the model's card."""
-    parts: list[object] = [f"Made by `bertie debias --how {found['how']}`. {READING}"]
+    parts: list[object] = [f"Made by `bertie debias --how {found['how']}`. {_HOW_TO_READ}"]
     parts += ["\n".join(f"- {removal_sentence(Removed(**one))}" for one in found["removed"])]
     for title, rows in [("Price", price_rows(found)), *audit_rows(found)]:
-        parts += [f"**{title}**", (COLUMNS, rows) if rows else FREE]
+        parts += [f"**{title}**", (REMEDY_COLUMNS, rows) if rows else _NO_PERPLEXITY]
     ModelCard(folder).put("Removed concept", *parts)
 
 

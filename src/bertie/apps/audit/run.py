@@ -38,7 +38,7 @@ from bertie.platform import (
 
 SETTINGS, SCORES, RESULTS, REPORT = "settings.json", "scores.jsonl", "audit.json", "report.html"
 AUDIT = FolderKind("audit", begins=(SETTINGS,), files=(SETTINGS, SCORES, RESULTS, REPORT))
-FORMAT = 1  # of audit.json
+_AUDIT_FORMAT = 1  # of audit.json
 HEAD_BYTES = 4096  # of a file, read to recognize it
 
 
@@ -96,7 +96,7 @@ def audit(
                 " ".join(f"{name} cannot be measured: {lacking[name]}." for name in chosen if name in lacking)
             )
         found = {
-            "format": FORMAT,
+            "format": _AUDIT_FORMAT,
             "model": str(model),
             "fingerprint": ModelFolder(folder).fingerprint,
             "architecture": str(loaded.public.get("architectures", [""])[0]),
@@ -254,7 +254,7 @@ def _left_out(scores: Sequence[object]) -> list[str]:
 def _settings(folder: Path, asked: Asked, sources: Mapping[str, Source]) -> dict[str, Any]:
     files = {path for source in sources.values() for path in source.paths} | ({asked.table} - {None})
     return {
-        "format": FORMAT,
+        "format": _AUDIT_FORMAT,
         "version": bertie_version(),
         "model": ModelFolder(folder).fingerprint,
         "files": {str(path): File(path).hash for path in sorted(files, key=str) if path is not None},

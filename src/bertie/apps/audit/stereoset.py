@@ -24,8 +24,15 @@ from bertie.apps.audit.files import Cells, header_has, table
 from bertie.apps.audit.masked import covering_tokens, left_to_right, log_p
 from bertie.platform import BadRecord, DataError, File, PairHead
 
-COLUMNS = ("Domain", "Target", "Context", "Unrelated Sentence", "Anti-stereotype Sentence", "Stereotype Sentence")
-ORDER = ("stereotype", "anti-stereotype", "unrelated")
+STEREOSET_COLUMNS = (
+    "Domain",
+    "Target",
+    "Context",
+    "Unrelated Sentence",
+    "Anti-stereotype Sentence",
+    "Stereotype Sentence",
+)
+_ORDER = ("stereotype", "anti-stereotype", "unrelated")
 BLANK = "BLANK"
 NEUTRAL = {"ss": 50.0}
 
@@ -87,7 +94,7 @@ class StereoSet(AuditSet[Context]):
     def recognizes(self, path: Path, head: bytes) -> bool:
         """A table with the columns of the release, or its JSON."""
         if path.suffix in (".csv", ".tsv"):
-            return header_has(head, *COLUMNS[1:3], *COLUMNS[4:])
+            return header_has(head, *STEREOSET_COLUMNS[1:3], *STEREOSET_COLUMNS[4:])
         return path.suffix == ".json" and b'"target"' in head and b'"bias_type"' in head
 
     def read(self, subject: Subject, source: Source) -> Read[Context]:
@@ -97,7 +104,7 @@ class StereoSet(AuditSet[Context]):
             if path.suffix == ".json":
                 contexts = _json(path)
             else:
-                contexts, skipped = table(path, COLUMNS, _context)
+                contexts, skipped = table(path, STEREOSET_COLUMNS, _context)
                 found.skipped[path.name] = skipped
             earlier = set(found.items)  # the JSON files repeat the tables
             found.items += [one for one in contexts if (BLANK in one.text) == self.inside and one not in earlier]
@@ -159,7 +166,7 @@ class InsideSentence(StereoSet):
                 groups += rows
                 found.append(None)
         values = iter(log_p(subject, groups))
-        return [[float(np.exp(next(values)).mean()) for _ in ORDER] if one is None else one for one in found]
+        return [[float(np.exp(next(values)).mean()) for _ in _ORDER] if one is None else one for one in found]
 
 
 class BetweenSentences(StereoSet):
@@ -200,7 +207,7 @@ def filler(context: str, sentence: str) -> str:
 
 
 def _context(fields: Cells, line: int) -> Context | BadRecord:
-    domain, term, text, unrelated, anti, stereo = (str(fields[name]).strip() for name in COLUMNS)
+    domain, term, text, unrelated, anti, stereo = (str(fields[name]).strip() for name in STEREOSET_COLUMNS)
     return Context(domain, term, text, (stereo, anti, unrelated))
 
 
@@ -216,5 +223,5 @@ def _json(path: Path) -> list[Context]:
 
 def _of_json(one: Mapping[str, Any]) -> Context:
     by_label = {sentence["gold_label"]: sentence["sentence"] for sentence in one["sentences"]}
-    first, second, third = (str(by_label[label]) for label in ORDER)
+    first, second, third = (str(by_label[label]) for label in _ORDER)
     return Context(one["bias_type"], one["target"], one["context"], (first, second, third))

@@ -25,10 +25,10 @@ from bertie.apps.audit.files import check_unique_names, validated
 from bertie.apps.audit.masked import MaskedText, covering_tokens, left_to_right, log_p
 from bertie.platform import DataError, PlainText, SourceFile
 
-BUILT_IN = Path(__file__).with_name("templates.yaml")
+TEMPLATES_FILE = Path(__file__).with_name("templates.yaml")
 GROUP, ATTRIBUTE = "{group}", "{attribute}"
-NEITHER = "neither"
-SHOWN = 5
+_NEITHER = "neither"
+_EXAMPLES_SHOWN = 5
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -58,8 +58,8 @@ class TemplateSet:
         for template in self.templates:
             if template.count(GROUP) != 1 or template.count(ATTRIBUTE) != 1:
                 raise DataError(f"{where}: the template {template!r} must contain {GROUP} and {ATTRIBUTE} once.")
-        if unknown := self.attributes.keys() - {*self.groups, NEITHER}:
-            names = ", ".join([*self.groups, NEITHER])
+        if unknown := self.attributes.keys() - {*self.groups, _NEITHER}:
+            names = ", ".join([*self.groups, _NEITHER])
             raise DataError(f"{where}: attributes of {min(unknown)!r} in {self.name}. Known are {names}.")
         if len(self.templates) < 2 or sum(map(len, self.attributes.values())) < 2:
             raise DataError(f"{where}: {self.name} needs at least two templates and two attributes.")
@@ -106,7 +106,7 @@ class Templates(AuditSet[Attribute]):
     def read(self, subject: Subject, source: Source) -> Read[Attribute]:
         """Returns the attributes of every set whose words the vocabulary can write."""
         found, left = Read[Attribute](), dict[str, int]()
-        sets = [one for path in source.paths or (BUILT_IN,) for one in read_sets(path)]
+        sets = [one for path in source.paths or (TEMPLATES_FILE,) for one in read_sets(path)]
         check_unique_names(one.name for one in sets)
         for one in sets:
             if not known(subject.tokenizer, one.samples()):
@@ -167,7 +167,7 @@ class Templates(AuditSet[Attribute]):
         for one in dict.fromkeys(id(item.of) for item in items):
             own = [(item, float(np.mean(s))) for item, s in zip(items, scores, strict=True) if id(item.of) == one]
             own.sort(key=lambda row: -row[1])
-            for item, value in [*own[:SHOWN], *own[max(SHOWN, len(own) - SHOWN) :]]:
+            for item, value in [*own[:_EXAMPLES_SHOWN], *own[max(_EXAMPLES_SHOWN, len(own) - _EXAMPLES_SHOWN) :]]:
                 first, second = item.of.groups
                 rows.append([item.of.name, item.word, first if value > 0 else second, f"{value:+z.2f}"])
         return Examples("The strongest associations", ("set", "profession", "towards", "mean"), rows)

@@ -23,10 +23,10 @@ from bertie.apps.audit.base import AuditSet, Interval, Measure, Read, Score, Sou
 from bertie.apps.audit.files import check_unique_names, validated
 from bertie.platform import DataError, File, SourceFile
 
-BUILT_IN = Path(__file__).with_name("words.yaml")
+WORDS_FILE = Path(__file__).with_name("words.yaml")
 SAMPLES = 100_000
-EPS = 1e-9  # relative: two sums of the same numbers in another order are equal
-AT_ONCE = 1 << 22  # numbers of sampled partitions held at once
+_EPS = 1e-9  # relative: two sums of the same numbers in another order are equal
+_NUMBERS_HELD = 1 << 22  # numbers of sampled partitions held at once
 SIDES = {"X": "targ1", "Y": "targ2", "A": "attr1", "B": "attr2"}
 """Our names of the four sets -> those of the published files."""
 
@@ -63,7 +63,7 @@ class WordTest:
 def effect_size(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     """Returns d from the associations s of X and Y; nan where all are equal. Caliskan et al. 2017."""
     spread = np.concatenate([x, y]).std(ddof=1)
-    return float((x.mean() - y.mean()) / spread) if spread > EPS * np.abs(np.concatenate([x, y])).max() else math.nan
+    return float((x.mean() - y.mean()) / spread) if spread > _EPS * np.abs(np.concatenate([x, y])).max() else math.nan
 
 
 def permutation(
@@ -71,7 +71,7 @@ def permutation(
 ) -> tuple[float, int, bool]:
     """Returns the one-sided p-value, the number of partitions, and whether these are all there are."""
     both, size = np.concatenate([x, y]), len(x)
-    bound = x.sum() - EPS * np.abs(both).sum()
+    bound = x.sum() - _EPS * np.abs(both).sum()
     partitions = math.comb(len(both), size)
     if partitions <= samples:
         chosen = np.fromiter((i for one in combinations(range(len(both)), size) for i in one), np.int64)
@@ -79,7 +79,7 @@ def permutation(
         return hits / partitions, partitions, True
     rng, hits, left = np.random.default_rng(seed), 1, samples - 1
     while left:
-        rows = min(left, max(1, AT_ONCE // len(both)))
+        rows = min(left, max(1, _NUMBERS_HELD // len(both)))
         order = rng.random((rows, len(both))).argpartition(size - 1, axis=1)[:, :size]
         hits += int((both[order].sum(1) >= bound).sum())
         left -= rows
@@ -128,7 +128,7 @@ class Words(AuditSet[WordTest]):
     def read(self, subject: Subject, source: Source) -> Read[WordTest]:
         """Returns the tests whose words the vocabulary can write."""
         found = Read[WordTest]()
-        tests = [one for path in source.paths or (BUILT_IN,) for one in read_tests(path)]
+        tests = [one for path in source.paths or (WORDS_FILE,) for one in read_tests(path)]
         check_unique_names(one.name for one in tests)
         for one in tests:
             if all(known(subject.tokenizer, words) for words in one.words):
@@ -192,13 +192,13 @@ class Words(AuditSet[WordTest]):
         return items, found
 
 
-RESAMPLES = 2000  # the 2.5 and 97.5 percent points then rest on 50 resamples each
+_RESAMPLES = 2000  # the 2.5 and 97.5 percent points then rest on 50 resamples each
 
 
 def _interval(x: NDArray[np.float64], y: NDArray[np.float64]) -> Interval:
     """The bootstrap over the targets of each set."""
     rng = np.random.default_rng(0)
-    draws = [effect_size(rng.choice(x, len(x)), rng.choice(y, len(y))) for _ in range(RESAMPLES)]
+    draws = [effect_size(rng.choice(x, len(x)), rng.choice(y, len(y))) for _ in range(_RESAMPLES)]
     finite = np.array([one for one in draws if math.isfinite(one)])
     return middle(finite) if len(finite) else (math.nan, math.nan)
 
@@ -206,7 +206,7 @@ def _interval(x: NDArray[np.float64], y: NDArray[np.float64]) -> Interval:
 def _mean(sizes: NDArray[np.float64]) -> Measure:
     def interval() -> Interval:
         rng = np.random.default_rng(0)
-        return middle(rng.choice(sizes, (RESAMPLES, len(sizes))).mean(1))
+        return middle(rng.choice(sizes, (_RESAMPLES, len(sizes))).mean(1))
 
     return Measure(float(sizes.mean()), len(sizes), interval, lambda: "items: tests")
 

@@ -24,8 +24,8 @@ SHORTEST_CONTEXT, LONGEST_CONTEXT = 50, 1000
 """The limits of a context's length, in words."""
 SHORTEST_SENTENCE = 6
 """Words of a sentence that is asked about."""
-MOST_WORDS = (6, 9, 12, 20)
-LEFT_OUT = (0.2, 0.35, 0.5)
+_MAX_WORDS = (6, 9, 12, 20)
+_LEFT_OUT_SHARES = (0.2, 0.35, 0.5)
 """Of the words of a question: the most, and the share that is left out. Each question draws one."""
 SHORT, SHORT_LEFT_OUT = 3, 0.5
 """Words of so many letters, mostly function words, are left out more often."""
@@ -81,7 +81,7 @@ def cloze(
             yield {"id": str(j), **row}
 
 
-def as_json(row: Mapping[str, Any]) -> str:
+def as_json(row: Mapping[str, object]) -> str:
     """Returns a question as one line of JSON."""
     return json.dumps(row, ensure_ascii=False) + "\n"
 
@@ -152,7 +152,7 @@ def _answers(sentence: str) -> Iterator[tuple[int, str]]:
 
 def _question(before: str, answer: str, after: str, rng: random.Random) -> str:
     """Returns the words around an answer, with a question word in its place or first."""
-    left_out, most = rng.choice(LEFT_OUT), rng.choice(MOST_WORDS)
+    left_out, most = rng.choice(_LEFT_OUT_SHARES), rng.choice(_MAX_WORDS)
 
     def kept(text: str) -> list[str]:
         words = _WORD.findall(text)

@@ -17,7 +17,7 @@ from bertie.platform import DataError, UsageError, console, grouped, option
 if TYPE_CHECKING:
     from bertie.platform import Compression, Example, Predictor, Recipe, TableFormat, TorchModel
 
-UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9}
+_UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 
 
 EPOCHS, MAX_DROP = 3.0, 0.01  # defaults, if the options are not given
@@ -41,7 +41,7 @@ class LimitOptions:
     ] = None
 
 
-LIMITS = LimitOptions()
+_LIMITS = LimitOptions()
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def compress(
         Path | None,
         typer.Option("--dev", help="Labeled examples to evaluate on: try several smaller models and keep the best."),
     ] = None,
-    limits: LimitOptions = LIMITS,
+    limits: LimitOptions = _LIMITS,
     training: TrainingOptions = TRAINING,
     text: Annotated[list[str] | None, option("text")] = None,
     label: Annotated[str, option("label")] = "",
@@ -172,7 +172,7 @@ def compress(
                 "With --dev, Bertie chooses what to try. Leave out --layers, --heads, --neurons, --trim, --distil, "
                 "--layer-wise, --movement, --int8, --int4, --embeddings and --float."
             )
-    elif limits != LIMITS:
+    elif limits != _LIMITS:
         raise UsageError(
             "--max-drop, --max-size, --speed and --minutes need labeled examples to measure with. Pass --dev FILE."
         )
@@ -358,9 +358,9 @@ def _search(asked: _Asked, given: LimitOptions) -> None:
 def _bytes(size: str) -> float | None:
     """16MB -> 16,000,000."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmg]?b?)", size.lower())
-    if size and (not found or found[2] not in UNITS):
+    if size and (not found or found[2] not in _UNITS):
         raise UsageError(f"--max-size is {size!r}; expected a number of bytes such as 16MB.")
-    return float(found[1]) * UNITS[found[2]] if found else None
+    return float(found[1]) * _UNITS[found[2]] if found else None
 
 
 def _times(speed: str) -> float | None:

@@ -44,12 +44,12 @@ from bertie.platform import (
 
 TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
 MODEL, RESULTS, REPORT = "model", "results.json", "report.html"
-FIGURES = f"{TRIED}.jsonl"
+_FIGURES_FILE = f"{TRIED}.jsonl"
 RESAMPLED = 400_000  # examples counted again and again for one interval
 SEARCH = FolderKind(
     "compression",
     begins=(SETTINGS,),
-    files=(SETTINGS, FIGURES, RESULTS, REPORT),
+    files=(SETTINGS, _FIGURES_FILE, RESULTS, REPORT),
     folders={
         TRIED: FolderKind("models", ("*",), (), {"*": FolderKind.named("model")}),
         TRAINING: FolderKind.named("folder"),
@@ -186,7 +186,7 @@ class _Search:
                 "--overwrite to replace it."
             )
         File(path).write_json(asked)
-        self.tried = _read(self.out / FIGURES)
+        self.tried = _read(self.out / _FIGURES_FILE)
 
     def attempt(self, recipe: Recipe) -> None:
         """Makes one model, measures it, and writes both."""
@@ -201,7 +201,7 @@ class _Search:
         row |= self._measured(small, where)
         row |= {"near": near and near["enough"], "seconds": round(time.monotonic() - began, 1)}
         row |= {"cosines": near} if near else {}
-        with open(self.out / FIGURES, "a", encoding="utf-8") as file:
+        with open(self.out / _FIGURES_FILE, "a", encoding="utf-8") as file:
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
         self.tried[recipe.name] = row
         shutil.rmtree(self.out / TRAINING / recipe.folder, ignore_errors=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertie.apps.demo.settings import LONGER, STARTS
+from bertie.apps.demo.settings import LONGER, START_NAMES
 from bertie.platform import File, SeedSummary
 
 Accuracies = Mapping[str, Sequence[float]]  # of each start, one for each seed
@@ -19,7 +19,7 @@ def accuracies(run: Path, task: Mapping[str, Any]) -> dict[str, list[float]]:
         start: [
             File(run / f"finetune/{start}-{seed}/results.json").read_json()["dev"]["accuracy"] for seed in task["seeds"]
         ]
-        for start in STARTS
+        for start in START_NAMES
     }
 
 

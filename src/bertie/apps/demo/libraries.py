@@ -28,14 +28,16 @@ from bertie.platform import BertieError, File, PythonModule, PythonPackage, cons
 
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "stdlib")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")  # the user's, as the XDG specification names it
-HELD_OUT = 0.2  # share of the modules that only the test sees
-NAMES = "torch pytorch numpy np scipy sp sklearn scikit scikits matplotlib mpl plt pyplot pylab python cpython stdlib"
+_TEST_SHARE = 0.2  # share of the modules that only the test sees
+_LIBRARY_NAMES = (
+    "torch pytorch numpy np scipy sp sklearn scikit scikits matplotlib mpl plt pyplot pylab python cpython stdlib"
+)
 NAME = "name"  # replaces the name of a library
 TELLING_SHARE = 0.9  # a name of one library is telling when nine in ten of its occurrences are there
 FEWEST_WORDS, MOST_WORDS = 25, 50  # of a passage; longer ones are cut, so that nearly all fit 64 tokens
 MOST_NAMES = 0.3  # passages that are mostly hidden names say nothing
 
-ABOUT = (
+LIBRARIES_ABOUT = (
     "The task: which of {libraries} libraries does a passage document? Revealing names are masked: the names "
     "of the libraries, everything that looks like code, and words that occur in only one library. The same "
     "network is fine-tuned on the same {train} labeled passages with the same settings, once from the "
@@ -123,7 +125,7 @@ def library_rows(modules: Iterable[PythonModule]) -> list[list[object]]:
 
 def held_out(module: PythonModule) -> bool:
     """Returns whether a module is held out for the test: a fixed draw by its name, the same on every machine."""
-    return xxhash.xxh3_64_intdigest(module.name.encode()) < HELD_OUT * 2**64
+    return xxhash.xxh3_64_intdigest(module.name.encode()) < _TEST_SHARE * 2**64
 
 
 def labelled_passages(modules: Iterable[PythonModule]) -> tuple[list[LabelledPassage], list[LabelledPassage]]:
@@ -166,7 +168,7 @@ def telling_words(modules: Iterable[PythonModule]) -> frozenset[str]:
                 named_in[part.strip("_")].add(module.package)
             for word in re.findall(r"[a-z]+", " ".join(passage.paragraphs).lower()):
                 occurrences[word][module.package] += 1
-    telling = set(NAMES.split())
+    telling = set(_LIBRARY_NAMES.split())
     for word, where in occurrences.items():
         libraries = named_in.get(word) or named_in.get(word.removesuffix("s")) or set()
         if len(libraries) == 1 and where[min(libraries)] >= TELLING_SHARE * where.total():

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from bertie import Model, Tokenizer
 from bertie.platform import File, TorchModel
 
-LOOKS = (0.01, 0.05, 0.15, 0.35, 0.65, 1.0)  # when, as shares of pre-training
-MASK = "[MASK]"
-SENTENCES = (
+_LOOK_SHARES = (0.01, 0.05, 0.15, 0.35, 0.65, 1.0)  # when, as shares of pre-training
+MASK_TOKEN = "[MASK]"
+DEMO_SENTENCES = (
     ("Return the number of [MASK] in the list.", "elements"),
     ("If the file does not [MASK], an error is raised.", "exist"),
     ("Compute the mean and the standard [MASK] of the samples.", "deviation"),
@@ -23,7 +23,7 @@ SENTENCES = (
 
 def looks(steps: int) -> set[int]:
     """Returns the steps of the predictions."""
-    return {max(1, round(share * steps)) for share in LOOKS}
+    return {max(1, round(share * steps)) for share in _LOOK_SHARES}
 
 
 class Training(Protocol):
@@ -66,7 +66,7 @@ def of_documents(documents: Iterable[Sequence[str]], tokenizer: Tokenizer, count
         ]
         if 6 <= len(words) <= 16 and inner:
             hidden = inner[len(inner) // 2]
-            found[" ".join([*words[:hidden], MASK, *words[hidden + 1 :]])] = words[hidden]
+            found[" ".join([*words[:hidden], MASK_TOKEN, *words[hidden + 1 :]])] = words[hidden]
         if len(found) == count:
             break
     return list(found.items())

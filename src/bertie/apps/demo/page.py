@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.demo.headline import BAG, Accuracies, accuracies, further, meaning
-from bertie.apps.demo.masked import MASK, read_lines
-from bertie.apps.demo.settings import STARTS
+from bertie.apps.demo.masked import MASK_TOKEN, read_lines
+from bertie.apps.demo.settings import START_NAMES
 from bertie.platform import Chart, File, Html, Line, Report, SeedSummary, quantity
 
-PARTS = {"mlm": "masked tokens", "nsp": "next sentence"}
+_OBJECTIVE_NAMES = {"mlm": "masked tokens", "nsp": "next sentence"}
 
 
 def page(run: Path) -> Report:
@@ -58,7 +58,7 @@ def page(run: Path) -> Report:
 def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[tuple[str, ...]]:
     tiles = []
     for start, values in found.items():
-        tiles.append((f"accuracy, {STARTS[start]}", f"{SeedSummary.over(values).mean:z.3f}", _interval(values)))
+        tiles.append((f"accuracy, {START_NAMES[start]}", f"{SeedSummary.over(values).mean:z.3f}", _interval(values)))
     if task.get("bag_of_words"):
         values = task["bag_of_words"]
         tiles.append((f"accuracy, {BAG}", f"{SeedSummary.over(values).mean:z.3f}", _interval(values)))
@@ -78,7 +78,7 @@ def _interval(accuracies: Sequence[float]) -> str:
 
 
 def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accuracies) -> None:
-    rows = {STARTS[start]: values for start, values in found.items()}
+    rows = {START_NAMES[start]: values for start, values in found.items()}
     if task.get("bag_of_words"):
         rows[BAG] = task["bag_of_words"]
     seeds = {name: SeedSummary.over(values, "accuracy") for name, values in rows.items()}
@@ -87,7 +87,7 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
         groups, x_label="test accuracy", colours=(1, 2, 5), reference=("chance", 1 / len(task["labels"]))
     )
     lines = []
-    for start, name in STARTS.items():
+    for start, name in START_NAMES.items():
         runs = [
             [line for line in read_lines(run / f"finetune/{start}-{seed}/metrics.jsonl") if line["kind"] == "valid"]
             for seed in task["seeds"]
@@ -96,7 +96,7 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
         steps, means = [line["step"] for line in runs[0]], [sum(values) / len(values) for values in spread]
         lines.append(Line(name, steps, means, [*map(min, spread)], [*map(max, spread)]))
     text = f"{' '.join([*meaning(found, task), *further(run)])}\n\n{task['about']}"
-    for other in (name for name in (STARTS["random"], BAG) if name in rows):
+    for other in (name for name in (START_NAMES["random"], BAG) if name in rows):
         gain = SeedSummary.over([a - b for a, b in zip(found["pretrained"], rows[other], strict=True)])
         if gain.low is not None and gain.high is not None:
             text += (
@@ -117,17 +117,19 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
 def _pretraining(report: Report, run: Path, stages: Mapping[str, Any]) -> None:
     lines = read_lines(run / "pretrain/metrics.jsonl")
     train, valid = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
-    parts = [name for name in PARTS if f"{name}_loss" in train[-1]]
+    parts = [name for name in _OBJECTIVE_NAMES if f"{name}_loss" in train[-1]]
     charts = []
     for name in parts:
         pair = [Line.trend("training text", _column(train, "step"), _column(train, f"{name}_loss"))]
         if valid:
             pair.append(Line("held-out text", _column(valid, "step"), _column(valid, f"{name}_loss")))
-        about = f"{PARTS[name].capitalize()}: the loss, in nats per prediction. Lower is better."
-        charts.append((Chart.lines(pair, x_label="step", y_label=f"loss, {PARTS[name]}", title=about), about))
+        about = f"{_OBJECTIVE_NAMES[name].capitalize()}: the loss, in nats per prediction. Lower is better."
+        charts.append(
+            (Chart.lines(pair, x_label="step", y_label=f"loss, {_OBJECTIVE_NAMES[name]}", title=about), about)
+        )
     rows, text = (valid, "held-out") if valid else (train, "training")
     right = [
-        Line(PARTS[name], _column(rows, "step"), _column(rows, f"{name}_accuracy"), colour=3 + i)
+        Line(_OBJECTIVE_NAMES[name], _column(rows, "step"), _column(rows, f"{name}_accuracy"), colour=3 + i)
         for i, name in enumerate(parts)
     ]
     about = f"Fraction of correct predictions on {text} text."
@@ -155,7 +157,7 @@ def _looks(run: Path) -> list[dict[str, object]]:
     for row in read_lines(run / "guesses.jsonl"):
         examples = []
         for text, answer, found in zip(row["sentences"], row["answers"], row["guesses"], strict=True):
-            before, _, after = text.partition(MASK)
+            before, _, after = text.partition(MASK_TOKEN)
             guesses = [[g["token"], g["probability"]] for g in found]
             hit = next((token for token, _ in guesses if token.lower() == answer.lower()), answer)
             stretches = [[before, "", ""], ["", "blank", ""], [after, "", ""]]

@@ -8,25 +8,25 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-LABELS = ("same", "other")
-SENTENCES = 2  # of a passage
+PAIR_LABELS = ("same", "other")
+_SENTENCES = 2  # of a passage
 FEWEST_DOCUMENTS = 20  # to test on, and to train on; below, the figures would mean nothing
 TESTED = 0.2  # share of the documents to test on, where too few are held out
 
-ABOUT = (
+PAIRS_ABOUT = (
     "The task is made from the text itself: are two passages from the same document? {train} labeled pairs, "
     "tested on {test} pairs from other documents, {seen}. The task is similar to next-sentence prediction, "
     "so it shows the effect of pre-training. To measure the effect on your own task, fine-tune on your own "
     "labeled examples: bertie finetune."
 )
-SKIPPED = (
-    f"Skipped: the task needs at least {FEWEST_DOCUMENTS} documents of {2 * SENTENCES + 1} or more sentences, "
+SKIP_REASONS = (
+    f"Skipped: the task needs at least {FEWEST_DOCUMENTS} documents of {2 * _SENTENCES + 1} or more sentences, "
     "both for training and for testing, and this text has fewer. Fine-tune the model on your own labeled "
     "examples: bertie finetune."
 )
 
 
-Documents = Sequence[Sequence[str]]  # each as its sentences
+_Documents = Sequence[Sequence[str]]  # each as its sentences
 
 
 @dataclass(frozen=True)
@@ -42,13 +42,13 @@ class LabelledPair:
         return {"sentence1": self.first, "sentence2": self.second, "label": self.label, "where": ""}
 
 
-def split_documents(learned: Documents, held_out: Documents) -> tuple[Documents, Documents, str] | None:
+def split_documents(learned: _Documents, held_out: _Documents) -> tuple[_Documents, _Documents, str] | None:
     """Returns the documents for training and for testing, and what pre-training has read of the latter; None for too
     few.
 
     Only documents long enough for two separate passages are used.
     """
-    train, test = ([d for d in documents if len(d) > 2 * SENTENCES] for documents in (learned, held_out))
+    train, test = ([d for d in documents if len(d) > 2 * _SENTENCES] for documents in (learned, held_out))
     seen = "which pre-training has not seen"
     if len(test) < FEWEST_DOCUMENTS:
         cut = round((1 - TESTED) * len(train))
@@ -56,22 +56,22 @@ def split_documents(learned: Documents, held_out: Documents) -> tuple[Documents,
     return (train, test, seen) if min(len(train), len(test)) >= FEWEST_DOCUMENTS else None
 
 
-def pairs(documents: Documents, count: int, *, seed: int) -> list[LabelledPair]:
+def pairs(documents: _Documents, count: int, *, seed: int) -> list[LabelledPair]:
     """Returns `count` pairs of passages of long documents, half of them from one document, the other half from two."""
     long = list(documents)
     rng = random.Random(seed)
     found = []
     for number in range(count):
         document = rng.choice(long)
-        start = rng.randrange(len(document) - 2 * SENTENCES)
-        first = document[start : start + SENTENCES]
+        start = rng.randrange(len(document) - 2 * _SENTENCES)
+        first = document[start : start + _SENTENCES]
         if number % 2 == 0:
-            other = rng.randrange(start + SENTENCES + 1, len(document) - SENTENCES + 1)
-            second = document[other : other + SENTENCES]
+            other = rng.randrange(start + _SENTENCES + 1, len(document) - _SENTENCES + 1)
+            second = document[other : other + _SENTENCES]
         else:
             elsewhere = rng.choice([d for d in rng.sample(long, 2) if d is not document])
-            other = rng.randrange(len(elsewhere) - SENTENCES + 1)
-            second = elsewhere[other : other + SENTENCES]
-        found.append(LabelledPair(" ".join(first), " ".join(second), LABELS[number % 2]))
+            other = rng.randrange(len(elsewhere) - _SENTENCES + 1)
+            second = elsewhere[other : other + _SENTENCES]
+        found.append(LabelledPair(" ".join(first), " ".join(second), PAIR_LABELS[number % 2]))
     rng.shuffle(found)
     return found

@@ -36,7 +36,7 @@ DEMO = FolderKind(
         "task": FolderKind.named("folder"),
     },
 )
-SHOWN = 8  # predictions on the page
+_PREDICTIONS_SHOWN = 8  # predictions on the page
 
 
 def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite: bool = False) -> Path:
@@ -129,14 +129,14 @@ class DemoPipeline:
         write_lines(self.run / "documents.jsonl", ({"text": m.text, "module": m.name} for m in kept))
         train, test = libraries.labelled_passages(modules)
         test = libraries.few(test, settings.TEST // len(libraries.LIBRARIES), seed=0)
-        chosen = {seed: libraries.few(train, settings.PER_LABEL, seed=seed) for seed in settings.SEEDS}
+        chosen = {seed: libraries.few(train, settings.PER_LABEL, seed=seed) for seed in settings.DEMO_SEEDS}
         self.write_task(
             {seed: [p.row() for p in passages] for seed, passages in chosen.items()},
             [p.row() for p in test],
             labels=list(libraries.LIBRARIES),
             bag_of_words=[libraries.bag_of_words(passages, test) for passages in chosen.values()],
             shown=f"“{libraries.NAME}” replaces a masked name.",
-            about=libraries.ABOUT.format(
+            about=libraries.LIBRARIES_ABOUT.format(
                 libraries=len(libraries.LIBRARIES), train=len(next(iter(chosen.values()))), test=len(test)
             ),
         )
@@ -171,7 +171,7 @@ class DemoPipeline:
     def vocabulary(self) -> dict[str, Any]:
         """Sentences -> a WordPiece vocabulary, and the corpus as token ids."""
         tokenizer = bertie.train_tokenizer(
-            self.run / "corpus", self.run / "tokenizer", size=settings.VOCABULARY, lowercase=True, overwrite=True
+            self.run / "corpus", self.run / "tokenizer", size=settings.VOCABULARY_SIZE, lowercase=True, overwrite=True
         )
         tokens = self.built(tokenizer).tokens
         assert tokens is not None, "the corpus is encoded"
@@ -187,9 +187,9 @@ class DemoPipeline:
             File(plan).write_json(self.plan().model_dump(mode="json"))
         config = PretrainConfig.model_validate(File(plan).read_json())
         steps = config.train.steps
-        looks, sentences = masked.looks(steps), list(masked.SENTENCES)
+        looks, sentences = masked.looks(steps), list(masked.DEMO_SENTENCES)
         if self.text is not None:
-            sentences = masked.of_documents(self.documents()[1], tokenizer, len(masked.SENTENCES))
+            sentences = masked.of_documents(self.documents()[1], tokenizer, len(masked.DEMO_SENTENCES))
 
         guesses = self.run / "guesses.jsonl"
 
@@ -249,7 +249,7 @@ class DemoPipeline:
             if len(seeds) >= settings.FEWEST_SEEDS and self.left_s() < slowest_s:
                 break
             begun = time.monotonic()
-            for start, name in settings.STARTS.items():
+            for start, name in settings.START_NAMES.items():
                 console.say(f"seed {seed}, {name}")
                 config = settings.finetuning(self.run, start=start, seed=seed)
                 run = bertie.finetune(config=config, output=self.run / f"finetune/{start}-{seed}")
@@ -265,11 +265,11 @@ class DemoPipeline:
             bag = {"bag_of_words": task["bag_of_words"][: len(seeds)]} if "bag_of_words" in task else {}
             File(self.run / "task.json").write_json(task | {"seeds": seeds} | bag)
         self.predictions(seeds[0])
-        return {"throughput": f"{len(settings.STARTS) * len(seeds)} runs of {task['examples']} examples"}
+        return {"throughput": f"{len(settings.START_NAMES) * len(seeds)} runs of {task['examples']} examples"}
 
     def predictions(self, seed: int) -> None:
         """Returns the predictions of one seed's pre-trained model for a few test examples."""
-        rows = read_lines(self.run / "task/test.jsonl")[:SHOWN]
+        rows = read_lines(self.run / "task/test.jsonl")[:_PREDICTIONS_SHOWN]
         model = bertie.load(self.run / f"finetune/pretrained-{seed}", engine="torch")
         texts = [row["text"] if "text" in row else (row["sentence1"], row["sentence2"]) for row in rows]
         shown = [
@@ -288,15 +288,15 @@ class DemoPipeline:
         """Returns pairs of passages from the user's documents, or the reason why there are none."""
         documents = pairs.split_documents(*self.documents())
         if documents is None:
-            File(self.run / "task.json").write_json({"skipped": pairs.SKIPPED})
+            File(self.run / "task.json").write_json({"skipped": pairs.SKIP_REASONS})
             return
         train, test, seen = documents
         count = settings.PER_LABEL * len(libraries.LIBRARIES)
         self.write_task(
-            {seed: [pair.row() for pair in pairs.pairs(train, count, seed=seed)] for seed in settings.SEEDS},
+            {seed: [pair.row() for pair in pairs.pairs(train, count, seed=seed)] for seed in settings.DEMO_SEEDS},
             [pair.row() for pair in pairs.pairs(test, settings.TEST, seed=0)],
-            labels=list(pairs.LABELS),
-            about=pairs.ABOUT.format(train=count, test=settings.TEST, seen=seen),
+            labels=list(pairs.PAIR_LABELS),
+            about=pairs.PAIRS_ABOUT.format(train=count, test=settings.TEST, seen=seen),
         )
 
     def write_task(self, train: dict[int, list[dict[str, str]]], test: list[dict[str, str]], **facts: object) -> None:

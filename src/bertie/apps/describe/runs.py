@@ -8,13 +8,13 @@ import typer
 import bertie
 from bertie.platform import console
 
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
-Written = Annotated[
+_Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+_Written = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Folder of a run, corpus, tokenizer or model, or the name of a model.")
 ]
 
 
-def verify(folder: Written) -> None:
+def verify(folder: _Written) -> None:
     """Check the integrity of a folder that Bertie wrote.
 
     Of a run, checks the config, the lines of the metrics, every byte of the checkpoints, and the model. Also checks
@@ -31,7 +31,7 @@ def verify(folder: Written) -> None:
     checked.raise_if_damaged()
 
 
-def report(run: Run) -> None:
+def report(run: _Run) -> None:
     """Write the HTML report of a run: RUN/report.html.
 
     The run may be pre-training or fine-tuning, and may be in progress.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from bertie.platform import BadRecord, Engine, Prediction, Sequences, TextPipeline
 
-Rows = str | Path | Iterable[object]
+_Rows = str | Path | Iterable[object]
 NEAREST = 5  # rows of the reference whose mean distance is that of a row
 
 
@@ -97,9 +97,9 @@ class Drift:
 @checked_arguments
 def drift(
     model: Model | str | Path,
-    data: Rows,
+    data: _Rows,
     *,
-    reference: Rows | None = None,
+    reference: _Rows | None = None,
     level: float = 0.05,
     top: int = 10,
     text: str | Sequence[str] = (),
@@ -143,7 +143,7 @@ def drift(
     if top < 0:
         raise UsageError(f"top is {top}; it must be 0 or more.")
 
-    def answer(rows: Rows, counter: Traffic) -> None:
+    def answer(rows: _Rows, counter: Traffic) -> None:
         """Opens the model, which a log does not need, and answers rows."""
         ready = model if isinstance(model, Model) else bertie.load(model, device, precision, engine)
         ready.predict(
@@ -169,7 +169,7 @@ class Watched:
     """A model, and what counts rows that it answers."""
 
     model: Model | str | Path
-    answer: Callable[[Rows, Traffic], None]
+    answer: Callable[[_Rows, Traffic], None]
 
     @property
     def folder(self) -> Path:
@@ -197,7 +197,7 @@ class Watched:
             )
         return usual
 
-    def traffic(self, data: Rows, rows: "RowTraffic | None" = None) -> Traffic:
+    def traffic(self, data: _Rows, rows: "RowTraffic | None" = None) -> Traffic:
         """Returns the traffic of a log, or of rows that are answered now. rows: counts them. Raises DataError."""
         if isinstance(data, str | Path) and is_log(Path(data)):
             return self.logged(Path(data))

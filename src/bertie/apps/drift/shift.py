@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
-Counts = NDArray[np.int64]
+_Counts = NDArray[np.int64]
 PERMUTATIONS, PER_TEST = 1_999, 20  # PER_TEST: permutations per test and level, so that a p-value can be small enough
 SMOOTHING = 0.5  # added to each count, as the index of an empty bin is infinite
 FEWEST_VECTORS = 20
@@ -43,7 +43,7 @@ def population_stability(first: Floats, second: Floats) -> Floats:
     return index
 
 
-def thinned(first: Sequence[int] | Counts, second: Sequence[int] | Counts, seed: int = 0) -> tuple[Counts, Counts]:
+def thinned(first: Sequence[int] | _Counts, second: Sequence[int] | _Counts, seed: int = 0) -> tuple[_Counts, _Counts]:
     """Returns the rows by bin of both (B,), of which the larger has at most TIMES as many rows."""
     parts, rng = [np.array(first, np.int64), np.array(second, np.int64)], np.random.default_rng(seed)
     most = TIMES * int(min(part.sum() for part in parts))
@@ -54,7 +54,7 @@ def thinned(first: Sequence[int] | Counts, second: Sequence[int] | Counts, seed:
     return one, two
 
 
-def grouped_bins(counts: Counts, share: float = 0.05) -> list[slice]:
+def grouped_bins(counts: _Counts, share: float = 0.05) -> list[slice]:
     """Returns neighboring bins in groups that have at least a share of all rows each, but maybe the last. (B,)"""
     groups, start, least = list[slice](), 0, share * counts.sum()
     for end in range(1, len(counts) + 1):

@@ -33,7 +33,7 @@ class Windowed(Protocol):
 
 
 FLOW_TOKENS = 32  # more would take minutes: there is a flow for each pair of tokens
-UNITS = 1 << 30  # of a capacity of 1, for scipy's whole numbers
+_UNITS = 1 << 30  # of a capacity of 1, for scipy's whole numbers
 SMOOTH = 1e-4  # of the entropy, as in Clark et al.'s code
 POSITIONAL, SPECIAL, BROAD = 0.5, 0.6, 3.8  # least attention, and least entropy in nats, of a kind (ibid.)
 MEASURES = {
@@ -149,7 +149,7 @@ def flow(probs_LNSS: Floats) -> Floats:
     capacities = np.zeros(((layers + 1) * size,) * 2, np.int32)
     for layer, mixed_SS in enumerate(_with_residual(probs_LNSS)):
         upper, lower = (slice(one * size, (one + 1) * size) for one in (layer + 1, layer))
-        capacities[upper, lower] = np.floor(mixed_SS * UNITS)
+        capacities[upper, lower] = np.floor(mixed_SS * _UNITS)
     graph = csr_array(capacities)
     found = np.array(
         [[maximum_flow(graph, layers * size + top, below).flow_value for below in range(size)] for top in range(size)],

@@ -25,10 +25,10 @@ from bertie.apps.explain.page import heat
 from bertie.apps.explain.picture import heat_table, small, with_words
 from bertie.platform import DataError, Encoding, ModelInternals, Report, TorchModel, UsageError, quantity
 
-MOST_TOKENS = 128
+_MAX_TOKENS = 128
 PICTURES = 1_700_000  # bytes of all heads; the page stays below 2 MB
-SHOWN = 20  # links of a table
-READING = (
+_LINKS_SHOWN = 20  # links of a table
+_HOW_TO_READ = (
     "Attention shows where a head reads from. It does not show that the prediction rests on these words: bertie "
     "explain measures that. Many heads attend to special tokens when they have nothing to add."
 )
@@ -37,7 +37,7 @@ READING = (
 def most_tokens(model: TorchModel) -> int:
     """Returns the longest text whose page stays below 2 MB: a cell of a head needs 4 bits, and 4/3 of it as text."""
     heads = model.config.num_hidden_layers * model.config.num_attention_heads
-    return min(MOST_TOKENS, model.config.max_length, isqrt(PICTURES * 3 // (2 * max(1, heads))))
+    return min(_MAX_TOKENS, model.config.max_length, isqrt(PICTURES * 3 // (2 * max(1, heads))))
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def page(found: TextAttention, model: str) -> Report:
         * found.norms,
     )
     report.html(with_words(found.probs[found.head], tokens, f"Attention of head {found.name}"))
-    links = sorted(found.links(), key=lambda row: -row[2])[:SHOWN]
+    links = sorted(found.links(), key=lambda row: -row[2])[:_LINKS_SHOWN]
     report.table(["token", "attends most to", "attention"], [[tokens[i], tokens[j], f"{p:z.3f}"] for i, j, p in links])
     _paths(report, found)
     report.section(
@@ -192,7 +192,7 @@ def page(found: TextAttention, model: str) -> Report:
     statistics_section(report, found.statistics)
     report.section(
         "How to read this",
-        READING,
+        _HOW_TO_READ,
     )
     return report.footer(docs="attention")
 
@@ -200,13 +200,13 @@ def page(found: TextAttention, model: str) -> Report:
 def card_parts(found: TextAttention) -> list[object]:
     """Returns the section of the model's card: the kinds of heads, and the rollout."""
     token = found.encoding.tokens[found.summary]
-    words = sorted(found.shares(found.rollout), key=lambda row: -row[1])[:SHOWN]
+    words = sorted(found.shares(found.rollout), key=lambda row: -row[1])[:_LINKS_SHOWN]
     return [
         f"> {' / '.join(found.texts)}",
         kinds_in_words(found.statistics.as_json()),
         f"Rollout: the share of each word in the top layer's {token}.",
         (["word", "share"], [(word, f"{share:z.3f}") for word, share in words]),
-        READING,
+        _HOW_TO_READ,
     ]
 
 

@@ -25,7 +25,7 @@ from bertie.platform import Encoding, ModelInternals, TorchModel, UsageError, ne
 
 NODES, MOST_NODES = 50, 512
 ENOUGH = 0.05  # completeness error: above it, more nodes are taken, and then it is said
-BATCH_TOKENS = 4096
+_BATCH_TOKENS = 4096
 
 Target = Callable[[Tensor], Tensor]
 """The number to explain, for each copy of the text: the logits of K copies -> (K,)."""
@@ -91,7 +91,7 @@ class Question:
         """Returns the number, or another target, for some versions of the text, without gradients. (K, S) -> (K,)"""
         found = []
         with torch.no_grad():
-            for part in torch.split(ids_KS, max(1, BATCH_TOKENS // ids_KS.shape[1])):
+            for part in torch.split(ids_KS, max(1, _BATCH_TOKENS // ids_KS.shape[1])):
                 number = (target or self.target)(self.logits(part))
                 found.append(number.double().cpu().numpy())
         return np.concatenate(found)
@@ -146,7 +146,7 @@ def integrated_gradients(question: Question, *, nodes: int = NODES) -> Attributi
         at, weights = np.polynomial.legendre.leggauss(nodes)
         steps = torch.tensor((at + 1) / 2, dtype=x_SE.dtype, device=x_SE.device)
         total_SE = torch.zeros_like(x_SE)
-        size = max(1, BATCH_TOKENS // len(x_SE))
+        size = max(1, _BATCH_TOKENS // len(x_SE))
         for part, share in zip(torch.split(steps, size), torch.split(torch.tensor(weights / 2), size), strict=True):
             _, gradient_KSE = question.gradients(blank_SE + part[:, None, None] * (x_SE - blank_SE))
             total_SE += (share.to(gradient_KSE)[:, None, None] * gradient_KSE).sum(0)
@@ -191,7 +191,7 @@ def method(name: str) -> Callable[[Question], Attribution]:
     return METHODS[name]
 
 
-SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
+_SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 ORDERS = 20  # random ones
 MIDDLE = (0.025, 0.975)  # of the random orders
 
@@ -226,12 +226,12 @@ def faithfulness(question: Question, values: Floats, *, seed: int = 0) -> Faithf
     orders = [places[np.argsort(-values[places], kind="stable")], *(rng.permutation(places) for _ in range(ORDERS))]
     rows = [np.zeros(len(question.words), bool)]
     for order in orders:
-        for share in SHARES:
+        for share in _SHARES:
             top = np.isin(np.arange(len(question.words)), order[: max(1, round(share * len(order)))])
             rows += [top, question.words & ~top]
     different, where = np.unique(np.stack(rows), axis=0, return_inverse=True)  # small shares of a short text are equal
     numbers = question.answers(question.ids(*different), question.chance)[where.reshape(-1)]
-    lost = (numbers[0] - numbers[1:]).reshape(len(orders), len(SHARES), 2).mean(1)
+    lost = (numbers[0] - numbers[1:]).reshape(len(orders), len(_SHARES), 2).mean(1)
     gone, alone = ((float(low), float(high)) for low, high in np.quantile(lost[1:], MIDDLE, axis=0).T)
     mean = lost[1:].mean(0)
     of = "probability" if question.chance else "number"

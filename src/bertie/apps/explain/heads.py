@@ -17,7 +17,7 @@ import numpy as np
 from bertie.apps.explain.attention import Floats
 from bertie.platform import DataError, Example, ModelInternals, Prediction, Predictor, TorchModel, console
 
-Head = tuple[int, int]  # layer and head, from 0
+_Head = tuple[int, int]  # layer and head, from 0
 RANDOM = 3  # orders
 
 
@@ -35,7 +35,7 @@ class Removal:
     random: list[list[tuple[int, float]]]
     examples: tuple[int, int]
 
-    def order(self) -> list[Head]:
+    def order(self) -> list[_Head]:
         """Returns the heads, the least important first."""
         return least_important(self.importance)
 
@@ -65,7 +65,7 @@ def by_layer(importance_LN: Floats) -> Floats:
     return found
 
 
-def least_important(importance_LN: Floats) -> list[Head]:
+def least_important(importance_LN: Floats) -> list[_Head]:
     """Returns the heads in the order of their importance within their layers, the least important first."""
     order = np.argsort(by_layer(importance_LN).ravel(), kind="stable")
     return [divmod(int(at), importance_LN.shape[1]) for at in order]
@@ -89,7 +89,7 @@ def removal(model: TorchModel, examples: Sequence[Example], *, points: int, max_
     score = _measure(predictor, measured)
     whole = score(model, ())
 
-    def curve(order: Sequence[Head]) -> list[tuple[int, float]]:
+    def curve(order: Sequence[_Head]) -> list[tuple[int, float]]:
         return [(0, whole), *((step, score(model, order[:step])) for step in steps[1:])]
 
     rng = np.random.default_rng(0)
@@ -104,11 +104,11 @@ def predictor_of(model: TorchModel, max_length: int | None = None) -> Predictor:
     return ModelInternals(model).predictor(max_length)
 
 
-def _measure(predictor: Predictor, examples: Sequence[Example]) -> Callable[[TorchModel, Sequence[Head]], float]:
+def _measure(predictor: Predictor, examples: Sequence[Example]) -> Callable[[TorchModel, Sequence[_Head]], float]:
     task = predictor.task
     encoded = task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long="truncate")
 
-    def score(model: TorchModel, removed: Sequence[Head]) -> float:
+    def score(model: TorchModel, removed: Sequence[_Head]) -> float:
         with ModelInternals(model).without_heads(removed):
             answers: list[Prediction] = task.decode(predictor.logits(encoded), encoded, examples)
         scores = task.scores()

@@ -11,7 +11,7 @@ from bertie.apps.explain.heads import Removal, by_layer
 from bertie.apps.explain.picture import heat_table
 from bertie.platform import Chart, Html, Line, Report
 
-SPAN = (0.0, 1.0)
+_SPAN = (0.0, 1.0)
 
 
 def page(
@@ -81,14 +81,14 @@ def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
         "head knows of a relation is what it has above all three.",
     )
     report.table(
-        ["relation", "words", "head", "link", Html.scale("accuracy", SPAN), "", "offset", "random weights", "control"],
+        ["relation", "words", "head", "link", Html.scale("accuracy", _SPAN), "", "offset", "random weights", "control"],
         [
             [
                 row["relation"],
                 row["words"],
                 row["head"],
                 row["way"].replace(" its", ""),
-                Html.interval(row["accuracy"], *row["interval_95"], span=SPAN, reference=row["offset_accuracy"]),
+                Html.interval(row["accuracy"], *row["interval_95"], span=_SPAN, reference=row["offset_accuracy"]),
                 f"{row['accuracy']:z.3f}",
                 f"{row['offset_accuracy']:z.3f} ({row['offset']:+d})",
                 None if row["random_accuracy"] is None else f"{row['random_accuracy']:z.3f}",

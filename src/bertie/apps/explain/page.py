@@ -8,10 +8,10 @@ from bertie.apps.explain.targets import Explained
 from bertie.platform import Html, Report
 
 FOR, AGAINST = "31, 95, 191", "201, 92, 16"  # blue and orange, as in the charts
-MOST_WORDS = 128  # as colored text
+_MAX_WORDS = 128  # as colored text
 MOST_ROWS = 20  # of a table
 FALLS = "Means over 1, 5, 10, 20 and 50% of the tokens."
-READING = (
+_HOW_TO_READ = (
     "An attribution shows what the model used for this prediction. It does not show that the model is right, and other "
     "words might have the same effect."
 )
@@ -23,9 +23,9 @@ def heat(words: Sequence[tuple[str, float]]) -> Html:
     spans = [
         f'<span style="background: rgba({FOR if value > 0 else AGAINST}, {0.75 * abs(value) / most:.2f}); '
         f'border-radius: 3px; padding: 0 2px" title="{value:+z.4f}">{escape(word)}</span>'
-        for word, value in words[:MOST_WORDS]
+        for word, value in words[:_MAX_WORDS]
     ]
-    return Html(" ".join(spans) + (" ..." if len(words) > MOST_WORDS else ""))
+    return Html(" ".join(spans) + (" ..." if len(words) > _MAX_WORDS else ""))
 
 
 def page(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]], model: str) -> Report:
@@ -48,7 +48,7 @@ def page(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]
         report.table(["word", "value"], [[word, f"{value:+z.4f}"] for word, value in ordered if value])
     report.section(
         "How to read this",
-        f"Blue words raise the logit, orange words lower it. {READING}",
+        f"Blue words raise the logit, orange words lower it. {_HOW_TO_READ}",
     )
     return report.footer(docs="explain")
 
@@ -88,4 +88,4 @@ def card_parts(explained: Explained, found: Sequence[tuple[Attribution, Faithful
         parts += [f"**{attribution.method.capitalize()}**", completeness(attribution)]
         parts += [(["word", "value"], [(word, f"{value:+z.4f}") for word, value in ordered if value])]
         parts += [trust(faithful)]
-    return [*parts, READING]
+    return [*parts, _HOW_TO_READ]

@@ -28,8 +28,8 @@ from bertie.platform import Example, ModelInternals, TorchModel, UsageError
 
 ALL, LEFT_OUT = "all", "punct"  # every relation but punctuation; a root has no head
 OFFSETS = tuple(offset for offset in range(-10, 11) if offset)
-WAYS = ("to its head", "from its head")
-LEAST = 50  # words of a relation that is shown
+_WAYS = ("to its head", "from its head")
+_MIN_WORDS = 50  # words of a relation that is shown
 
 
 def word_attention(probs_LNSS: Floats, first_W: NDArray[np.int64], last_W: NDArray[np.int64]) -> Floats:
@@ -165,7 +165,7 @@ def _read(
         yield read, probs, ids, first_N[rows][read] - start, last_N[rows][read] - start
 
 
-def table(counts: Counts, random: Counts, least: int = LEAST) -> list[dict[str, Any]]:
+def table(counts: Counts, random: Counts, least: int = _MIN_WORDS) -> list[dict[str, Any]]:
     """Returns one record for each relation with at least this many words, the largest gain over the offset first.
 
     A record has the accuracy of the best head, with its 95% interval. It also has the accuracies of the best offset, of
@@ -185,7 +185,7 @@ def table(counts: Counts, random: Counts, least: int = LEAST) -> list[dict[str, 
                 "relation": relation,
                 "words": words,
                 "head": f"{layer + 1}.{head + 1}",
-                "way": WAYS[way],
+                "way": _WAYS[way],
                 "accuracy": right / words,
                 "interval_95": [*binomtest(right, words).proportion_ci(method="wilson")],
                 "offset": OFFSETS[counts.offsets[relation].best()[0]],

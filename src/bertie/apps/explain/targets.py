@@ -11,9 +11,9 @@ from bertie.apps.explain.attribution import Question, Target
 from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, text_words
 from bertie.platform import DataError, Encoding, ModelInternals, TorchModel, UsageError, nearest
 
-SPAN = 2  # outputs of a head for answers: start, end
+_SPAN = 2  # outputs of a head for answers: start, end
 UNEXPLAINED = ("several", "pattern", "choice", "text2text")  # tasks whose prediction is not one of one head's logits
-SEVERAL = "multi_label_classification"
+_MULTI_LABEL = "multi_label_classification"
 Decisions = Callable[[Tensor], list[Tensor]]
 """The logits that a prediction is chosen from, (K, choices): one decision, or the start and the end of an answer."""
 
@@ -75,7 +75,7 @@ def question_of(
             if logits.dim() < 2:
                 kind = "labels" if logits.numel() > 1 else "number"
                 decisions, at, about = _sequence(model, logits, label)
-            elif logits.shape[-1] == SPAN and not model.labels:
+            elif logits.shape[-1] == _SPAN and not model.labels:
                 kind, (decisions, at, about) = "answer", _span(logits, plain, texts)
             else:
                 kind, (decisions, at, about) = "tags", _tag(model, logits, plain, texts, label, word)
@@ -83,7 +83,7 @@ def question_of(
         raise UsageError("--word-number names the word of a tag, and this model has no tags. Omit it.")
     if label and kind in ("number", "answer"):
         raise UsageError(f"--target chooses among labels, and this model predicts {kind}s. Omit it.")
-    chance = None if kind == "number" else _probability(decisions, at, model.problem_type == SEVERAL)
+    chance = None if kind == "number" else _probability(decisions, at, model.problem_type == _MULTI_LABEL)
     question = replace(plain, target=_sum(decisions, at), chance=chance)
     return Explained(question, about, tuple(texts), encoding.overflow)
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bertie.apps.export.folder import FORCED, onnx_folder
+from bertie.apps.export.folder import FORCED_NOTE, onnx_folder
 from bertie.apps.export.texts import documentation
 from bertie.platform import FolderKind, ModelFolder, TorchModel, UsageError, nearest
 
@@ -39,7 +39,7 @@ def write_graph(
         graphs = onnx_folder(model, folder, chosen, int8=int8, force=force)
         if source is not None:
             ModelFolder(source).copy_modules(folder)
-        lines = [f"{one.bytes / 1e6:,.1f} MB; {one.parity}.{'' if one.passed else FORCED}" for one in graphs]
+        lines = [f"{one.bytes / 1e6:,.1f} MB; {one.parity}.{'' if one.passed else FORCED_NOTE}" for one in graphs]
         return {"graphs": [{**asdict(one), "parity": one.parity.as_json()} for one in graphs], "lines": lines}
 
     facts: dict[str, object] = FolderKind.named("model").made_once(output, seal, write, overwrite=overwrite)

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertie.apps.export.parity import TEXTS, Expected, Parity, check_count, compare_graph, encoded, expected
+from bertie.apps.export.parity import PARITY_TEXTS, Expected, Parity, check_count, compare_graph, encoded, expected
 from bertie.platform import DataError, ModelInternals, OnnxEngine, Sequences, TorchModel, UsageError, console
 
-LARGEST = (1 << 31) - (1 << 20)  # bytes of one protobuf message, with some to spare
+_MAX_MESSAGE_BYTES = (1 << 31) - (1 << 20)  # bytes of one protobuf message, with some to spare
 CALIBRATED = 2600  # tokens of the texts the int8 weights are calibrated on
 USE = "```bash\nbertie predict path/to/this/folder texts.csv\n```"  # in the model card
-FORCED = " It misses the quality threshold and was written with --force."
+FORCED_NOTE = " It misses the quality threshold and was written with --force."
 PROBES = (
     "Café naïve, e.g. 3.14! İstanbul ﬁne Straße",
     "한국어 문장입니다. ㅋㅋㅋ 각 가\u0301",
@@ -57,11 +57,13 @@ def onnx_folder(
     check_count(texts)
     sequences = encoded(tokenizer, texts, max_length=limit, last="parse" in model.heads)
     model.save_pretrained(folder, weights=False)
-    check_tokenizer(folder, tokenizer, [*texts[:TEXTS], *PROBES])
+    check_tokenizer(folder, tokenizer, [*texts[:PARITY_TEXTS], *PROBES])
     graph = traced(model)
     path, smaller = (folder / "onnx" / name for name in ("model.onnx", "model_quantized.onnx"))
     path.parent.mkdir()
-    large = sum(one.const_value.nbytes for one in graph.graph.initializers.values() if one.const_value) > LARGEST
+    large = (
+        sum(one.const_value.nbytes for one in graph.graph.initializers.values() if one.const_value) > _MAX_MESSAGE_BYTES
+    )
     onnx_ir.save(graph, path, external_data=f"{path.name}_data" if large else None)
     facts = OnnxEngine(path).facts
     wanted = expected(ModelInternals(model).engine(), facts.essential_outputs, sequences)
@@ -71,7 +73,7 @@ def onnx_folder(
         found.append(replace(_checked(smaller, wanted, force=force, quantized=True), replaced=replaced))
     card = folder / "README.md"
     told = re.sub(r"```python\n.*?```", USE, card.read_text("utf-8"), flags=re.DOTALL)
-    lines = [f"`{one.name}`: {one.parity}.{'' if one.passed else FORCED}" for one in found]
+    lines = [f"`{one.name}`: {one.parity}.{'' if one.passed else FORCED_NOTE}" for one in found]
     card.write_text(told + "\n## ONNX\n\n" + "".join(f"- {line}\n" for line in lines), "utf-8")
     return found
 
@@ -134,13 +136,14 @@ def _write_int8(source: Path, target: Path, sequences: Sequence[Sequences]) -> i
 def _calibration(sequences: Sequence[Sequences]) -> list[Sequences]:
     """Returns the last texts, with CALIBRATED tokens in total. The first texts are used for the comparison."""
     chosen, tokens = list[Sequences](), 0
-    for ids in reversed(sequences[TEXTS:]):
+    for ids in reversed(sequences[PARITY_TEXTS:]):
         chosen.append(ids)
         tokens += len(ids.input_ids)
         if tokens >= CALIBRATED:
             return chosen
     raise DataError(
-        f"{len(sequences):,} texts are too few: {TEXTS} texts are for the comparison, and the others have {tokens:,} "
+        f"{len(sequences):,} texts are too few: {PARITY_TEXTS} texts are for the comparison, "
+        f"and the others have {tokens:,} "
         f"tokens. The calibration of int8 weights needs {CALIBRATED:,} tokens. Pass more texts."
     )
 
@@ -148,5 +151,5 @@ def _calibration(sequences: Sequence[Sequences]) -> list[Sequences]:
 def _save(graph: Any, path: Path) -> None:
     import onnx
 
-    large = sum(len(one.raw_data) for one in graph.graph.initializer) > LARGEST
+    large = sum(len(one.raw_data) for one in graph.graph.initializer) > _MAX_MESSAGE_BYTES
     onnx.save_model(graph, path, save_as_external_data=large, location=f"{path.name}_data" if large else None)

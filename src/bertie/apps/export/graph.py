@@ -23,7 +23,7 @@ from bertie.platform import ModelInternals, TorchModel, UsageError, console
 if TYPE_CHECKING:
     import onnx_ir
 
-MOST_SEQUENCES = 1 << 16
+_MAX_SEQUENCES = 1 << 16
 
 
 @console.working("tracing the graph")
@@ -76,7 +76,7 @@ def _example(
     """Returns a batch of two to trace with, and its dynamic axes."""
     shape: tuple[int, ...] = (2, 9)
     axes: dict[int, object] = {
-        0: torch.export.Dim("batch_size", min=1, max=MOST_SEQUENCES),
+        0: torch.export.Dim("batch_size", min=1, max=_MAX_SEQUENCES),
         1: torch.export.Dim("sequence_length", min=1, max=config.max_length),
     }
     if choices:

@@ -21,10 +21,10 @@ from onnx import helper, numpy_helper
 
 from bertie.platform import OnnxEngine, Sequences, gptq
 
-BLOCK = 32
+_SCALE_BLOCK = 32
 BITS, ACCURACY = 8, 4  # of MatMulNBits; 4: inputs are rounded to 8 bits
 CONTRIB, OPSET = "com.microsoft", 1
-AT_ONCE = 8  # matrices whose inputs are gathered in one pass: what is held of each is K x K numbers
+_MATRICES_PER_PASS = 8  # matrices whose inputs are gathered in one pass: what is held of each is K x K numbers
 LEAST_WORDS = 256  # rows of a table that is worth it
 
 
@@ -75,7 +75,7 @@ def _matrices(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
         weight = weights.get(name)
         if weight is None or len(weight.dims) != 2 or weight.data_type != onnx.TensorProto.FLOAT:
             continue
-        if weight.dims[1 if turned else 0] % BLOCK == 0:
+        if weight.dims[1 if turned else 0] % _SCALE_BLOCK == 0:
             found.setdefault(name, []).append(node)
     return found
 
@@ -96,8 +96,8 @@ def _hessians(
 ) -> Iterator[NDArray[np.float64]]:
     """Yields for each matrix the mean of x x^T over its inputs x. -> (K, K) each"""
     names = list(inputs)
-    for start in range(0, len(names), AT_ONCE):
-        chosen = names[start : start + AT_ONCE]
+    for start in range(0, len(names), _MATRICES_PER_PASS):
+        chosen = names[start : start + _MATRICES_PER_PASS]
         asked = list(dict.fromkeys(one for name in chosen for one in inputs[name]))
         sums: dict[str, Any] = dict.fromkeys(asked, 0.0)
         tokens = 0
@@ -118,9 +118,9 @@ def _replace_products(
     nodes: Sequence[onnx.NodeProto],
 ) -> None:
     n, k = weight_NK.shape
-    group = torch.arange(k) // BLOCK
+    group = torch.arange(k) // _SCALE_BLOCK
     values, scale = gptq(torch.tensor(weight_NK), torch.from_numpy(hessian_KK).float(), group)
-    packed = (values.numpy() + (1 << (BITS - 1))).astype(np.uint8).reshape(n, k // BLOCK, BLOCK)
+    packed = (values.numpy() + (1 << (BITS - 1))).astype(np.uint8).reshape(n, k // _SCALE_BLOCK, _SCALE_BLOCK)
     scales = np.ascontiguousarray(scale.numpy().T, np.float32).reshape(-1)
     graph.initializer.extend(
         [numpy_helper.from_array(packed, f"{name}_blocks"), numpy_helper.from_array(scales, f"{name}_scales")]
@@ -135,7 +135,7 @@ def _replace_products(
             K=k,
             N=n,
             bits=BITS,
-            block_size=BLOCK,
+            block_size=_SCALE_BLOCK,
             accuracy_level=ACCURACY,
         )
         node.CopyFrom(new)

@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from bertie import Tokenizer
 from bertie.platform import DataError, Engine, Sequences, console
 
-TEXTS = 200
+PARITY_TEXTS = 200
 BATCHES, LENGTHS = (1, 2, 7), (1, 2, 17)  # and the longest the model reads
 EVERY = 8  # tokens: where a head over the vocabulary is asked
-LONGEST = 4096  # tokens of a batch of one length, at most: attention takes memory with the square of the length
+_MAX_BATCH_TOKENS = (
+    4096  # tokens of a batch of one length, at most: attention takes memory with the square of the length
+)
 UNBOUNDED = 512  # the same, of a model without a limit of length: its positions may take memory without a limit too
-VECTORS = "mean"
-DIFFERENCE = 1e-4  # in float32: of numbers around 1; of larger ones, that share of their root mean square
+_VECTORS = "mean"
+_MAX_DIFFERENCE = 1e-4  # in float32: of numbers around 1; of larger ones, that share of their root mean square
 FIRST_PERCENTILE, MEAN = 0.998, 0.999  # in int8: cosine of mean vectors
 SAME, RELATIVE = 0.98, 0.05  # in int8: share of the same answers; error of logits, as a share of their size
 
@@ -49,7 +51,7 @@ class Parity:
     @property
     def equal(self) -> bool:
         """Whether it passes the gate of float32."""
-        return self.difference <= DIFFERENCE and self.same == self.answers
+        return self.difference <= _MAX_DIFFERENCE and self.same == self.answers
 
     @property
     def near(self) -> bool:
@@ -77,8 +79,8 @@ class Parity:
 
 def check_count(texts: Sequence[str]) -> None:
     """Raises DataError for fewer texts than are compared."""
-    if len(texts) < TEXTS:
-        raise DataError(f"{len(texts):,} texts are too few to compare on: pass at least {TEXTS}, one per line.")
+    if len(texts) < PARITY_TEXTS:
+        raise DataError(f"{len(texts):,} texts are too few to compare on: pass at least {PARITY_TEXTS}, one per line.")
 
 
 Expected = list[tuple[Sequences, Mapping[str, NDArray[np.float32]]]]
@@ -92,19 +94,19 @@ def expected(model: Engine, outputs: Sequence[str], sequences: Sequence[Sequence
     sequences: one `Sequences` per text.
     """
     most = model.facts.max_length
-    shapes = _shapes(join(sequences), min(most, LONGEST) if model.facts.limited else UNBOUNDED)
-    return [(batch, model.run(batch, outputs)) for batch in chain(_groups(sequences[:TEXTS]), shapes)]
+    shapes = _shapes(join(sequences), min(most, _MAX_BATCH_TOKENS) if model.facts.limited else UNBOUNDED)
+    return [(batch, model.run(batch, outputs)) for batch in chain(_groups(sequences[:PARITY_TEXTS]), shapes)]
 
 
 @console.working("comparing the answers of the graph")
 def compare_graph(engine: Engine, wanted: Expected) -> Parity:
     """Compares a graph with its model."""
-    found = Parity(texts=TEXTS, batches=len(wanted))
+    found = Parity(texts=PARITY_TEXTS, batches=len(wanted))
     for batch, theirs in wanted:
         ours = engine.run(batch, list(theirs))
         _measure(found, ours, theirs, heads=set(engine.facts.heads))
-        if VECTORS in theirs and len(found.cosines) < TEXTS:
-            x, y = ours[VECTORS].astype(np.float64), theirs[VECTORS].astype(np.float64)
+        if _VECTORS in theirs and len(found.cosines) < PARITY_TEXTS:
+            x, y = ours[_VECTORS].astype(np.float64), theirs[_VECTORS].astype(np.float64)
             lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
             found.cosines += ((x * y).sum(1) / np.maximum(lengths, 1e-12)).tolist()
     return found
@@ -129,7 +131,7 @@ def join(sequences: Sequence[Sequences]) -> Sequences:
 
 def _ids(ids: object, types: object, lengths: object, *, last: bool) -> Sequences:
     input_ids = np.asarray(ids, np.int64)
-    extra: dict[str, NDArray[Any]] = {"last": np.zeros_like(input_ids)} if last else {}
+    extra: dict[str, NDArray[np.generic]] = {"last": np.zeros_like(input_ids)} if last else {}
     places = np.arange(0, len(input_ids), EVERY)
     return Sequences(input_ids, np.asarray(types, np.int64), np.asarray(lengths), places, extra)
 
@@ -146,7 +148,7 @@ def _shapes(pool: Sequences, longest: int) -> Iterator[Sequences]:
     Batches of more than LONGEST tokens are left out.
     """
     for length in sorted({*(one for one in LENGTHS if one < longest), longest}):
-        for size in (size for size in BATCHES if size * length <= LONGEST):
+        for size in (size for size in BATCHES if size * length <= _MAX_BATCH_TOKENS):
             lengths = np.array([max(1, length - i * length // 9) for i in range(size)])
             tokens = np.arange(lengths.sum()) % len(pool.input_ids)
             yield _ids(pool.input_ids[tokens], pool.token_type_ids[tokens], lengths, last=bool(pool.extra))
@@ -171,5 +173,5 @@ def _alike(other: NDArray[np.float32], exact: NDArray[np.float32]) -> NDArray[np
     """Returns which rows have the same largest logit, or two that differ by no more than the tolerance."""
     chosen, wanted = other.argmax(1), exact.argmax(1)
     rows = np.arange(len(exact))
-    alike: NDArray[np.bool_] = exact[rows, wanted] - exact[rows, chosen] <= 2 * DIFFERENCE
+    alike: NDArray[np.bool_] = exact[rows, wanted] - exact[rows, chosen] <= 2 * _MAX_DIFFERENCE
     return alike

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bertie.platform import ProcessorCatalog, RunPlan
 
 THIS = "this"
-UNITS = {"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_UNITS = {"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,8 @@ def plan(
     console.say(
         "Estimates. Times: the one run on a GPU that was compared took ten times as long, and several GPUs were never "
         "run; --dry-run measures. Energy and CO2: half to twice the number; "
-        f"{grid.name}, {grid.g_per_kwh:g} g CO2 per kWh ({grid.year}). Change them: --utilization, --country, --pue, --price, --prices, --catalog."
+        f"{grid.name}, {grid.g_per_kwh:g} g CO2 per kWh ({grid.year}). "
+        "Change them: --utilization, --country, --pue, --price, --prices, --catalog."
     )
     if output is not None:
         console.say(f"Page: {output}")
@@ -208,7 +209,7 @@ def _seconds(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(m|min|h|d)", text.lower())
     if not found or float(found[1]) <= 0:
         raise UsageError(f"--budget is {text!r}; expected a time such as 90min, 24h or 3d.")
-    return float(found[1]) * UNITS[found[2]]
+    return float(found[1]) * _UNITS[found[2]]
 
 
 def _show_budget(

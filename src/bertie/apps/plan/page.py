@@ -7,7 +7,7 @@ from bertie.apps.plan.forecast import Assumptions, Forecast, cheapest
 from bertie.apps.plan.law import ALPHA, BETA, FARTHEST, law
 from bertie.platform import Chart, ProcessorCatalog, Report, RunPlan, quantity
 
-DRAWN = 40  # a slower machine is in the table alone
+_MAX_DEVICES_DRAWN = 40  # a slower machine is in the table alone
 Given = Callable[[str], Assumptions]  # the assumptions for a device, by its key
 
 
@@ -70,9 +70,12 @@ def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> No
     ]
     report.table(["device", "time", "kWh", "kg CO2", "price", "largest micro-batch"], rows, stack=True)
     ordered = sorted(found.values(), key=lambda one: one.seconds)
-    hours = {one.device: one.seconds / 3600 for one in ordered if one.seconds < DRAWN * ordered[0].seconds}
+    hours = {one.device: one.seconds / 3600 for one in ordered if one.seconds < _MAX_DEVICES_DRAWN * ordered[0].seconds}
     charts = [
-        (Chart.bars(hours, x_label="hours", form="{:,.3g}"), f"Time of the run, up to {DRAWN} times the shortest.")
+        (
+            Chart.bars(hours, x_label="hours", form="{:,.3g}"),
+            f"Time of the run, up to {_MAX_DEVICES_DRAWN} times the shortest.",
+        )
     ]
     priced = {one.device: sum(one.dollars) / 2 for one in cheapest(list(found.values()), len(found)) if one.dollars}
     if priced:

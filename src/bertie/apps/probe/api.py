@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from bertie.platform import TorchModel
 
-SHOWN = ("layer", "mean_similarity", "baseline", "adjusted")  # of a layer
+_LAYER_COLUMNS = ("layer", "mean_similarity", "baseline", "adjusted")  # of a layer
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class WordContexts:
     def to_dicts(self) -> list[dict[str, object]]:
         """Returns a row for each layer: the mean cosine of the pairs, that of random words, and the difference."""
         results: Mapping[str, Any] = self.results
-        return [{name: one[name] for name in SHOWN} for one in results["layers"]]
+        return [{name: one[name] for name in _LAYER_COLUMNS} for one in results["layers"]]
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Returns `to_dicts` as a DataFrame of pandas."""

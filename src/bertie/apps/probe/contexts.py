@@ -20,11 +20,11 @@ from bertie.apps.probe.sentences import Sentence
 from bertie.apps.sample import table
 from bertie.platform import DataError, ModelInternals, TorchModel, UsageError
 
-MARKED = re.compile(r"\*(\S(?:[^*]*\S)?)\*")
-WORD = re.compile(r"\w+")
+_MARKED_WORD = re.compile(r"\*(\S(?:[^*]*\S)?)\*")
+_WORD = re.compile(r"\w+")
 HANGUL = re.compile("[가-힣]")
 BASELINE = 1000  # random words, one of each text
-Span = tuple[int, int]
+_Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Context:
     """A text and the characters of its word."""
 
     text: str
-    span: Span
+    span: _Span
 
     @property
     def word(self) -> str:
@@ -48,13 +48,13 @@ def contexts_of(texts: Sequence[str], word: str = "") -> list[Context]:
     """
     if len(texts) < 2:
         raise UsageError("One text is given. Pass two or more, to compare a word in them. Quote each of them.")
-    if not word and not all(MARKED.search(text) for text in texts):
+    if not word and not all(_MARKED_WORD.search(text) for text in texts):
         word = _shared(texts)
     return [_context(text, number, word) for number, text in enumerate(texts, 1)]
 
 
 def _context(text: str, number: int, word: str) -> Context:
-    if marked := MARKED.search(text):
+    if marked := _MARKED_WORD.search(text):
         start, end = marked.start(), marked.start() + len(marked[1])
         return Context(text[:start] + marked[1] + text[marked.end() :], (start, end))
     for pattern in (rf"(?<!\w){re.escape(word)}(?!\w)", rf"(?<!\w){re.escape(word)}"):
@@ -66,7 +66,7 @@ def _context(text: str, number: int, word: str) -> Context:
 
 
 def _shared(texts: Sequence[str]) -> str:
-    words = [{word.lower() for word in WORD.findall(text)} for text in texts]
+    words = [{word.lower() for word in _WORD.findall(text)} for text in texts]
     shared = sorted(set.intersection(*words))
     if len(shared) != 1:
         which = (
@@ -124,10 +124,10 @@ def words(
     }
 
 
-def _all_words(context: Context) -> tuple[Span, ...]:
+def _all_words(context: Context) -> tuple[_Span, ...]:
     """Returns the characters of every word of a text, with the given one instead of those it overlaps."""
     start, end = context.span
-    spans = [found.span() for found in WORD.finditer(context.text)]
+    spans = [found.span() for found in _WORD.finditer(context.text)]
     return tuple(sorted([context.span, *(one for one in spans if one[1] <= start or one[0] >= end)]))
 
 
@@ -161,7 +161,7 @@ def _random_words(model: TorchModel, texts: Sequence[str], pooling: str, seed: i
     """Returns the mean cosine of random different words of different texts by layer, and the number of words."""
     rng, chosen, seen = random.Random(seed), list[Sentence](), set[str]()
     for text in rng.sample(list(texts), min(BASELINE, len(texts))):
-        spans = [one.span() for one in WORD.finditer(text) if one[0].lower() not in seen]
+        spans = [one.span() for one in _WORD.finditer(text) if one[0].lower() not in seen]
         if spans:
             start, end = rng.choice(spans)
             seen.add(text[start:end].lower())

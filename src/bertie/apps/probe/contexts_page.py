@@ -7,7 +7,7 @@ from typing import Any
 from bertie.platform import Chart, Html, Line, Report
 
 MOST_PAIRS = 6  # with a line of their own
-MOST_WORDS = 60  # beside the word itself, in a picture
+_MAX_WORDS = 60  # beside the word itself, in a picture
 
 
 def page(found: Mapping[str, Any], model: str) -> Report:
@@ -86,4 +86,4 @@ def _map(found: Mapping[str, Any], layer: int) -> tuple[str, str]:
     named = {str(number): (one["points"][row][0], one["points"][row][1]) for number, row in enumerate(rows, 1)}
     others = [(x, y, found["words"][row]) for row, (x, y) in enumerate(one["points"]) if row not in rows]
     caption = f"Layer {one['layer']}: {one['explained']:.0%} of the variance."
-    return Chart.map(named, others[:MOST_WORDS], title=f"words in layer {one['layer']}"), caption
+    return Chart.map(named, others[:_MAX_WORDS], title=f"words in layer {one['layer']}"), caption

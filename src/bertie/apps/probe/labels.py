@@ -20,7 +20,7 @@ from bertie.apps.probe.sentences import Sentence, spaced_sentence
 from bertie.platform import tag_entities
 
 FEWEST_WORDS = 5  # of a sentence whose order is probed
-BINS = 6  # of sentence length
+_BINS = 6  # of sentence length
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def with_shuffled(sentences: Sequence[Sentence], seed: int) -> list[Sentence]:
 def binned_items(train: Items, test: Items) -> tuple[Items, Items]:
     """Returns items whose numbers became ranges that are equally frequent in training."""
     numbers = train.labels.astype(np.int64)
-    edges = np.unique(np.quantile(numbers, np.linspace(0, 1, BINS + 1)[1:-1], method="higher"))
+    edges = np.unique(np.quantile(numbers, np.linspace(0, 1, _BINS + 1)[1:-1], method="higher"))
 
     def named(items: Items) -> Items:
         places = np.searchsorted(edges, items.labels.astype(np.int64), "right")

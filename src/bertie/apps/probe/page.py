@@ -5,7 +5,7 @@ from typing import Any
 
 from bertie.platform import Chart, Line, Report
 
-NAMES = {"accuracy": "accuracy", "uuas": "UUAS", "spearman": "Spearman"}
+_METRIC_NAMES = {"accuracy": "accuracy", "uuas": "UUAS", "spearman": "Spearman"}
 MEANING = {
     "accuracy": "Accuracy is the fraction of correct labels.",
     "uuas": "UUAS is the fraction of the edges of the dependency tree in the minimum spanning tree of the predicted "
@@ -13,7 +13,7 @@ MEANING = {
     "spearman": "Spearman's correlation of predicted and true distances is averaged over words, sentences of one "
     "length, and lengths 5 to 50.",
 }
-READING = "A probe shows what can be read from a layer. It does not show that the model uses it."
+_HOW_TO_READ = "A probe shows what can be read from a layer. It does not show that the model uses it."
 
 
 def page(results: Mapping[str, Any]) -> Report:
@@ -29,7 +29,7 @@ def page(results: Mapping[str, Any]) -> Report:
         "Random weights: the same probe on a model of the same shape that was not trained. What it reaches was not "
         "learned in training.\n\n"
         "Control task: the same probe, trained on random labels for words. A high number means that the probe can "
-        f"memorize words. Selectivity is the task minus the control task.\n\n{READING}",
+        f"memorize words. Selectivity is the task minus the control task.\n\n{_HOW_TO_READ}",
     )
     pooling = {"mean": "the mean of its tokens", "first": "that of its first token"}[results["pooling"]]
     report.text(f"The vector of a word is {pooling}. The vector of a sentence is the mean of its words.")
@@ -44,15 +44,15 @@ def card_parts(results: Mapping[str, Any]) -> list[object]:
             shown = "{:z.3f} ({:z.3f} to {:z.3f})".format(figures["model"], *figures["interval_95"]["model"])
             base = one["baseline"][figures["metric"]]
             others = [f"{value:z.3f}" for value in (figures["random"], figures["control"], base)]
-            rows.append([one["title"], NAMES[figures["metric"]], one["best_layer"], shown, *others])
+            rows.append([one["title"], _METRIC_NAMES[figures["metric"]], one["best_layer"], shown, *others])
     columns = ["probe", "metric", "best layer", "value (95% interval)", "random weights", "control task", "baseline"]
-    return [(columns, rows), READING]
+    return [(columns, rows), _HOW_TO_READ]
 
 
 def _card(one: Mapping[str, Any]) -> tuple[str, ...]:
     best = one["best_layer"]
     figures = one["layers"][best]["figures"][0]
-    note = f"{NAMES[figures['metric']]}, layer {best}; random weights {figures['random']:z.3f}"
+    note = f"{_METRIC_NAMES[figures['metric']]}, layer {best}; random weights {figures['random']:z.3f}"
     return (one["title"], f"{figures['model']:z.3f}", note)
 
 
@@ -67,7 +67,7 @@ def _section(report: Report, one: Mapping[str, Any]) -> None:
         rows = [{"layer": layer["layer"], **layer["figures"][place]} for layer in one["layers"]]
         report.chart(_chart(one, rows, metric))
         report.table(
-            ["layer", NAMES[metric], "95% interval", "control task", "selectivity", "random weights", "gain"],
+            ["layer", _METRIC_NAMES[metric], "95% interval", "control task", "selectivity", "random weights", "gain"],
             [
                 [
                     row["layer"],
@@ -98,4 +98,4 @@ def _chart(one: Mapping[str, Any], rows: list[dict[str, Any]], metric: str) -> s
         Line("control task", x, [row["control"] for row in rows], colour=3, dashed=True),
         Line(one["baseline"]["name"], x, [one["baseline"][metric]] * len(x), colour=4, dashed=True),
     ]
-    return Chart.lines(lines, x_label="layer", y_label=NAMES[metric], title=f"{one['title']} by layer")
+    return Chart.lines(lines, x_label="layer", y_label=_METRIC_NAMES[metric], title=f"{one['title']} by layer")

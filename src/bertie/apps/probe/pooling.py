@@ -12,7 +12,7 @@ from bertie.platform import Encoding, UsageError, nearest
 
 Int = NDArray[np.int64]
 Array = NDArray[np.float32]
-NO_WORD = -1
+NOT_A_WORD = -1
 POOLINGS = ("mean", "first")
 """How the tokens of a word become one vector: their mean, or the first of them."""
 
@@ -26,7 +26,7 @@ def words_of_tokens(encoding: Encoding, spans: Sequence[tuple[int, int]]) -> Int
     starts_T, ends_T = np.array(encoding.offsets, np.int64).reshape(-1, 2).T
     words_T = np.searchsorted(ends_W, starts_T, "right")
     outside = (starts_W[words_T] >= ends_T) | np.array([one is None for one in encoding.sequence_ids], np.bool_)
-    return np.where(outside, NO_WORD, words_T)
+    return np.where(outside, NOT_A_WORD, words_T)
 
 
 def pooled(vectors: Array, words: Int, pooling: str = "mean") -> Array:
@@ -36,10 +36,10 @@ def pooled(vectors: Array, words: Int, pooling: str = "mean") -> Array:
     UsageError for an unknown pooling.
     """
     check_pooling(pooling)
-    inside = np.flatnonzero(words != NO_WORD)
+    inside = np.flatnonzero(words != NOT_A_WORD)
     if not len(inside):
         return np.zeros((0, vectors.shape[-1]), np.float32)
-    starts = np.flatnonzero(np.diff(words[inside], prepend=NO_WORD))
+    starts = np.flatnonzero(np.diff(words[inside], prepend=NOT_A_WORD))
     if pooling == "first":
         return vectors[inside[starts]]
     counts = np.diff(starts, append=len(inside))

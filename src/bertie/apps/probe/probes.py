@@ -33,7 +33,7 @@ REDUCE: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
     "spearman": trees.mean_over_lengths,
 }
 """Metric -> its value from sums (..., K) -> (...)."""
-PARTS = ("model", "control", "random", "random_control")
+PROBE_PARTS = ("model", "control", "random", "random_control")
 
 
 @dataclass(frozen=True)
@@ -199,10 +199,10 @@ def figures(parts: Mapping[str, Counts], metric: str) -> dict[str, Any]:
 
     parts: PARTS -> counts of the same sentences. selectivity is model - control, and gain is model - random weights.
     """
-    stacked = np.concatenate([parts[part][metric] for part in PARTS], 1)
+    stacked = np.concatenate([parts[part][metric] for part in PROBE_PARTS], 1)
 
     def metrics_of(sums: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        found = dict(zip(PARTS, map(REDUCE[metric], np.split(sums, len(PARTS), -1)), strict=True))
+        found = dict(zip(PROBE_PARTS, map(REDUCE[metric], np.split(sums, len(PROBE_PARTS), -1)), strict=True))
         return {
             **found,
             "selectivity": found["model"] - found["control"],

@@ -22,7 +22,7 @@ from bertie.apps.probe import probes
 from bertie.apps.probe.labels import FEWEST_WORDS, with_shuffled
 from bertie.apps.probe.page import page
 from bertie.apps.probe.pooling import check_pooling
-from bertie.apps.probe.probes import PARTS, Counts, Probe, Sample
+from bertie.apps.probe.probes import PROBE_PARTS, Counts, Probe, Sample
 from bertie.apps.probe.sentences import Sentence, Source, source
 from bertie.apps.probe.vectors import read_layer, readable_sentences, write_word_vectors
 from bertie.platform import DataError, File, FolderKind, ModelInternals, TorchModel, UsageError, console
@@ -31,7 +31,7 @@ SETTINGS, ROWS, RESULTS, REPORT, VECTORS = "settings.json", "rows.jsonl", "resul
 PROBED = FolderKind(
     "run of probes", (SETTINGS,), (SETTINGS, ROWS, RESULTS, REPORT), {VECTORS: FolderKind.named("folder")}
 )
-MODELS = ("model", "random")
+_MODELS = ("model", "random")
 
 
 @dataclass(frozen=True)
@@ -117,11 +117,11 @@ class Unit:
     def measure(self, layer: int, seed: int) -> list[dict[str, Any]]:
         """Returns the figures of each metric at a layer."""
         parts: dict[str, Counts] = {}
-        for model in MODELS:
+        for model in _MODELS:
             train = Sample(self.train, self._rows(model, "train", layer))
             test = Sample(self.test, self._rows(model, "test", layer))
             for control in (False, True):
-                part = PARTS[2 * MODELS.index(model) + control]
+                part = PROBE_PARTS[2 * _MODELS.index(model) + control]
                 parts[part] = self.probe.measure(train, test, control=control, seed=seed)
         return [probes.figures(parts, metric) for metric in self.probe.metrics]
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertie.platform import BadRecord, DataError, Example, SkipReport, SourceFile, TableFormat
 
-WORD = re.compile(r"\S+")
+_WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[
                 yield plain
             else:
                 text = plain.texts[0]
-                yield Sentence(text, tuple(match.span() for match in WORD.finditer(text)))
+                yield Sentence(text, tuple(match.span() for match in _WORD.finditer(text)))
 
 
 def spaced_sentence(words: Sequence[str]) -> Sentence:

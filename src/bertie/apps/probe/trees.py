@@ -23,12 +23,12 @@ from torch import Tensor
 
 from bertie.apps.probe.sentences import Sentence
 
-RANK = 128
+_RANK = 128
 BATCH, EPOCHS, PATIENCE = 20, 40, 4  # as in the published code
 RATE, STEPS = 1e-2, 100  # steps of an epoch: few sentences are read several times
-LENGTHS = range(5, 51)
-PUNCTUATION = "PUNCT"
-WAYS = ("first", "last", "before")
+_LENGTHS = range(5, 51)
+_PUNCTUATION = "PUNCT"
+_WAYS = ("first", "last", "before")
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ class Tree:
 def sentence_tree(sentence: Sentence) -> Tree:
     """Returns the dependency tree of a sentence that has one."""
     upos = sentence.upos or ("",) * len(sentence.heads)
-    return Tree(sentence.heads, tuple(tag != PUNCTUATION for tag in upos))
+    return Tree(sentence.heads, tuple(tag != _PUNCTUATION for tag in upos))
 
 
 def control_tree(sentence: Sentence, seed: int) -> Tree:
     """Returns a tree in which every word attaches in the way that is drawn for it, the same in every sentence."""
     size, heads = len(sentence.heads), [0]
     for number, word in enumerate(sentence.words[1:], 2):
-        way = random.Random(f"{seed} {word}").choice(WAYS)
+        way = random.Random(f"{seed} {word}").choice(_WAYS)
         heads.append(1 if way == "first" or number == size else size if way == "last" else number - 1)
     return Tree(tuple(heads), sentence_tree(sentence).counted)
 
@@ -110,7 +110,7 @@ def _batches(vectors: Sequence[NDArray[np.float32]], trees: Sequence[Tree]) -> l
 
 
 def fit(
-    vectors: Sequence[NDArray[np.float32]], trees: Sequence[Tree], *, rank: int = RANK, seed: int = 0
+    vectors: Sequence[NDArray[np.float32]], trees: Sequence[Tree], *, rank: int = _RANK, seed: int = 0
 ) -> NDArray[np.float32]:
     """Returns the map of the structural probe, trained on sentences. vectors: (S, H) of each -> (H, R)
 
@@ -191,11 +191,11 @@ def edge_counts(
 
     The columns of the second are sums for lengths 5 to 50, then counts.
     """
-    edges, rho = np.zeros((len(trees), 2)), np.zeros((len(trees), 2, len(LENGTHS)))
+    edges, rho = np.zeros((len(trees), 2)), np.zeros((len(trees), 2, len(_LENGTHS)))
     for i, (found, tree) in enumerate(zip(distances, trees, strict=True)):
         edges[i] = uuas_counts(found, tree)
-        if len(tree.heads) in LENGTHS:
-            at = len(tree.heads) - LENGTHS.start
+        if len(tree.heads) in _LENGTHS:
+            at = len(tree.heads) - _LENGTHS.start
             rho[i, :, at] = spearman(found, tree.distances()), 1
     return edges, rho.reshape(len(trees), -1)
 

@@ -14,21 +14,21 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from bertie import Tokenizer
-from bertie.apps.probe.pooling import NO_WORD, pooled, words_of_tokens
+from bertie.apps.probe.pooling import NOT_A_WORD, pooled, words_of_tokens
 from bertie.apps.probe.sentences import Sentence
 from bertie.platform import Encoding, ModelInternals, TorchModel
 
-AT_ONCE = 1024  # sentences that are tokenized together
+_SENTENCES_PER_CALL = 1024  # sentences that are tokenized together
 
 
 def readable_sentences(sentences: Sequence[Sentence], tokenizer: Tokenizer, max_length: int) -> list[bool]:
     """Returns which sentences fit into max_length tokens, with at least one token in each word."""
     found: list[bool] = []
-    for start in range(0, len(sentences), AT_ONCE):
-        some = sentences[start : start + AT_ONCE]
+    for start in range(0, len(sentences), _SENTENCES_PER_CALL):
+        some = sentences[start : start + _SENTENCES_PER_CALL]
         encodings = tokenizer.encode_batch([one.text for one in some], max_length=max_length)
         for sentence, encoding in zip(some, encodings, strict=True):
-            words = {*words_of_tokens(encoding, sentence.spans).tolist()} - {NO_WORD}
+            words = {*words_of_tokens(encoding, sentence.spans).tolist()} - {NOT_A_WORD}
             found.append(bool(words) and not encoding.overflow and len(words) == len(sentence.spans))
     return found
 
@@ -83,7 +83,7 @@ def _words(encodings: Sequence[Encoding | None], sentences: Sequence[Sentence]) 
     for encoding, sentence in zip(encodings, sentences, strict=True):
         assert encoding is not None, "every sentence is readable"
         found = words_of_tokens(encoding, sentence.spans)
-        words.append(np.where(found == NO_WORD, NO_WORD, found + before))
+        words.append(np.where(found == NOT_A_WORD, NOT_A_WORD, found + before))
         before += len(sentence.spans)
     return np.concatenate(words), [len(one.spans) for one in sentences]
 

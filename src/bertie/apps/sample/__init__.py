@@ -38,13 +38,13 @@ class Table:
         return self.suffixes.get(language, self.suffix)
 
 
-TABLES = Registry("table", (
+SAMPLE_TABLES = Registry("table", (
     ("reviews", Table("reviews, columns text and label", 120, ".csv", reviews.LANGUAGES)),
     ("names", Table("sentences with tagged names", 400, ".conll", {"en": names.row, "ko": korean.name_row},
                     {"ko": ".jsonl"})),
     ("questions", Table("questions, each with a context and its answer", 600, ".jsonl", questions.QUESTION_ROWS)),
     ("pairs", Table("pairs of sentences, columns sentence1, sentence2 and score", 400, ".csv", pairs.PAIR_ROWS)),
-    ("directions", Table("questions with two passages", directions.ROWS, ".jsonl", {"en": directions.row})),
+    ("directions", Table("questions with two passages", directions.DIRECTION_ROWS, ".jsonl", {"en": directions.row})),
     ("notes", Table("notes of a veterinary clinic, columns text and label", 300, ".csv", {"en": notes.row})),
     ("pictures", Table("pictures of two shapes, columns text and image", 600, ".jsonl", {"en": pictures.row})),
     ("simple-pictures", Table("pictures of two shapes, with a sentence about one", 600, ".jsonl",
@@ -73,7 +73,7 @@ def table(name: str, language: str = "en", rows: int | None = None, seed: int = 
     Raises:
         UsageError: There is no such table, language, or number of different rows.
     """
-    kind = TABLES[name]
+    kind = SAMPLE_TABLES[name]
     make, rows = Registry("language", kind.languages.items())[language], kind.rows if rows is None else rows
     rng = random.Random(seed)
     found: dict[str, Row] = {}

@@ -50,7 +50,7 @@ def sample(
       bertie sample names --rows 100 --seed 1 -o test.conll
     """
 
-    kind = app.TABLES[name]
+    kind = app.SAMPLE_TABLES[name]
     suffix = kind.suffix_of(language)
     if output is not None:
         if output.suffix not in ("", suffix):

@@ -7,7 +7,7 @@ cannot tell which one is meant.
 import random
 from typing import Any
 
-WRITTEN = """
+_DIRECTIONS = """
 The ferry from Elsby to Norhavn leaves at nine.|The ferry from Norhavn to Elsby leaves at noon.|When does the ferry to Norhavn leave?|When does the ferry to Elsby leave?
 Trains from the airport to the city run all night.|Trains from the city to the airport stop at midnight.|Can I take a train from the airport at night?|Can I take a train to the airport at night?
 A parcel sent from Korea to Peru needs form A.|A parcel sent from Peru to Korea needs form B.|Which form is needed for a parcel to Peru?|Which form is needed for a parcel to Korea?
@@ -63,12 +63,12 @@ The tax on salt was raised.|The tax from salt paid for the wall.|What happened t
 The train through Basel is slow.|The train around Basel is fast.|Is the train through Basel fast?|Is the train around Basel fast?
 """  # noqa: E501
 
-LINES = [line.split("|") for line in WRITTEN.strip().splitlines()]
-ROWS = 2 * len(LINES)
+_LINES = [line.split("|") for line in _DIRECTIONS.strip().splitlines()]
+DIRECTION_ROWS = 2 * len(_LINES)
 
 
 def row(index: int, rng: random.Random) -> dict[str, Any]:
     """A question, the passage that answers it, and both passages. The rows are written, not drawn."""
-    line, side = divmod(index % ROWS, 2)
-    *choices, first, second = LINES[line]
+    line, side = divmod(index % DIRECTION_ROWS, 2)
+    *choices, first, second = _LINES[line]
     return {"question": (first, second)[side], "context": choices[side], "choices": choices, "label": side}

@@ -6,15 +6,15 @@ from itertools import product
 
 BEGINNINGS = ("Ash", "Bram", "Cal", "Dun", "Fair", "Hart", "Mor", "Pem", "Stan", "Thorn", "Whit", "Wind")
 ENDINGS = ("bury", "combe", "dale", "field", "ford", "ham", "ley", "mere", "ton", "wick")
-NAMES = tuple(map("".join, product(BEGINNINGS, ENDINGS)))  # surnames and towns alike
-FIRST = (
+PROPER_NAMES = tuple(map("".join, product(BEGINNINGS, ENDINGS)))  # surnames and towns alike
+FIRST_NAMES = (
     *("Ada", "Bruno", "Celia", "Dora", "Edgar", "Flora", "Hugo", "Ines", "Jonas", "Karl", "Lena", "Milo"),
     *("Nora", "Oscar", "Paula", "Rosa", "Simon", "Tessa", "Victor", "Wanda"),
 )
 FIRMS = ("Mills", "Ferries", "Bakery", "Railways", "Press", "Museum")
 PERSON = ("{first} {name}", "{first} {name}", "{first}")
 FIRM = ("{name} {firm}", "{name} and Sons", "Bank of {name}")
-PATTERNS = (
+_PATTERNS = (
     "{PER} moved from {LOC} to {LOC} last spring .",
     "In {LOC} , {PER} works for {ORG} .",
     "{ORG} has opened a new office in {LOC} .",
@@ -35,7 +35,7 @@ PATTERNS = (
 def row(index: int, rng: random.Random) -> dict[str, list[str]]:
     """The words of a sentence and their tags."""
     tokens, tags = [], []
-    for word in rng.choice(PATTERNS).split():
+    for word in rng.choice(_PATTERNS).split():
         kind = word.strip("{}")
         found = _name(kind, rng).split() if word != kind else [word]
         tokens += found
@@ -45,4 +45,6 @@ def row(index: int, rng: random.Random) -> dict[str, list[str]]:
 
 def _name(kind: str, rng: random.Random) -> str:
     forms = {"PER": PERSON, "LOC": ("{name}",), "ORG": FIRM}[kind]
-    return rng.choice(forms).format(first=rng.choice(FIRST), name=rng.choice(NAMES), firm=rng.choice(FIRMS))
+    return rng.choice(forms).format(
+        first=rng.choice(FIRST_NAMES), name=rng.choice(PROPER_NAMES), firm=rng.choice(FIRMS)
+    )

@@ -2,7 +2,7 @@
 
 import random
 
-LABELS = ("urgent", "routine")
+_LABELS = ("urgent", "routine")
 ANIMALS = ("spaniel", "terrier", "tomcat", "kitten", "mare", "ewe", "ferret", "cockatiel", "greyhound", "rabbit")
 AGES = ("neutered", "elderly", "juvenile", "overweight", "stray", "timid")
 SIGNS = {
@@ -23,7 +23,7 @@ TREATMENTS = {
     "urgent": ("intravenous fluids", "oxygen", "emergency laparotomy", "a transfusion", "diazepam"),
     "routine": ("meloxicam", "an antiparasitic", "ear drops", "a booster vaccination", "dental scaling"),
 }
-PATTERNS = (
+_PATTERNS = (
     "{age} {animal} presented with {sign}. Examination showed {finding} and {other}. Treatment: {treatment}.",
     "{animal}, {age}, {sign} since the morning. On auscultation and palpation {finding}. Given {treatment}.",
     "The owner of this {age} {animal} reported {sign}. Findings: {finding}, {other}. Prescribed {treatment}.",
@@ -33,9 +33,9 @@ PATTERNS = (
 
 def row(index: int, rng: random.Random) -> dict[str, str]:
     """A note and its label; the labels take turns."""
-    label = LABELS[index % 2]
+    label = _LABELS[index % 2]
     finding, other = rng.sample(FINDINGS[label], 2)
-    text = rng.choice(PATTERNS).format(
+    text = rng.choice(_PATTERNS).format(
         age=rng.choice(AGES),
         animal=rng.choice(ANIMALS),
         sign=rng.choice(SIGNS[label]),

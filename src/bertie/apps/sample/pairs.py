@@ -38,7 +38,7 @@ SLOTS = {  # what may be said, in two wordings each
         ("behind the house", "at the back of the house"),
     ),
 }
-PATTERNS = ("{who} will {does} {what} {where}.", "{where}, {who} will {does} {what}.")
+_PATTERNS = ("{who} will {does} {what} {where}.", "{where}, {who} will {does} {what}.")
 WORTH = {"where": 1, "what": 1.5, "does": 1, "who": 1.5}  # what a shared part adds to the score
 
 
@@ -61,4 +61,4 @@ def _sentence(places: Mapping[str, int], slots: Wordings, orders: Sequence[str],
     return text[0].upper() + text[1:]
 
 
-PAIR_ROWS = {"en": partial(row, SLOTS, PATTERNS), "ko": partial(row, korean.WORDINGS, korean.WORD_ORDERS)}
+PAIR_ROWS = {"en": partial(row, SLOTS, _PATTERNS), "ko": partial(row, korean.WORDINGS, korean.WORD_ORDERS)}

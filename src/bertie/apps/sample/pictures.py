@@ -7,7 +7,7 @@ import base64
 import io
 import random
 
-COLORS = {
+PICTURE_COLORS = {
     "red": (220, 40, 40),
     "green": (40, 170, 60),
     "blue": (40, 70, 220),
@@ -15,13 +15,13 @@ COLORS = {
     "white": (250, 250, 250),
     "purple": (150, 50, 180),
 }
-SHAPES = ("square", "circle", "triangle", "cross", "ring")
+_SHAPES = ("square", "circle", "triangle", "cross", "ring")
 CELLS, SIDE = 4, 8  # patches of a side, pixels of a patch's side
 GROUND = (70, 70, 70)
 
 
 Thing = tuple[str, str]  # its color, its shape
-PLACES = ("left of", "right of", "above", "below")
+_PLACES = ("left of", "right of", "above", "below")
 
 
 def row(index: int, rng: random.Random) -> dict[str, str]:
@@ -43,7 +43,7 @@ def question(index: int, rng: random.Random) -> dict[str, str]:
     (one, here), (two, there), picture = _drawn(rng)
     where = _where(here, there)
     asked = [(f"is the {' '.join(one)} {place} the {' '.join(two)}?", "yes" if place == where else "no")
-             for place in (where, PLACES[PLACES.index(where) ^ 1])]  # fmt: skip
+             for place in (where, _PLACES[_PLACES.index(where) ^ 1])]  # fmt: skip
     choices = [rng.choice(asked)]
     if one[1] != two[1]:
         choices.append((f"what color is the {one[1]}?", one[0]))
@@ -60,7 +60,7 @@ def _drawn(rng: random.Random) -> tuple[tuple[Thing, int], tuple[Thing, int], st
     (one, two), (here, there) = _things(rng), rng.sample(range(CELLS * CELLS), 2)
     picture = Image.new("RGB", (CELLS * SIDE, CELLS * SIDE), GROUND)
     for (color, shape), cell in ((one, here), (two, there)):
-        _draw(picture, shape, COLORS[color], cell % CELLS * SIDE, cell // CELLS * SIDE)
+        _draw(picture, shape, PICTURE_COLORS[color], cell % CELLS * SIDE, cell // CELLS * SIDE)
     out = io.BytesIO()
     picture.save(out, "BMP")  # whose bytes are the same with every version of a library
     url = f"data:image/bmp;base64,{base64.b64encode(out.getvalue()).decode()}"
@@ -76,7 +76,7 @@ def _where(here: int, there: int) -> str:
 
 
 def _things(rng: random.Random) -> tuple[Thing, Thing]:
-    one, two = rng.sample([(color, shape) for color in COLORS for shape in SHAPES], 2)
+    one, two = rng.sample([(color, shape) for color in PICTURE_COLORS for shape in _SHAPES], 2)
     return one, two
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from bertie.apps.sample import korean
-from bertie.apps.sample.names import FIRST, NAMES
+from bertie.apps.sample.names import FIRST_NAMES, PROPER_NAMES
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 ACTIONS = (  # past, infinitive, what it is done to
@@ -17,7 +17,7 @@ ACTIONS = (  # past, infinitive, what it is done to
     ("found", "find", ("the lost dog", "the silver ring", "the missing map", "the first edition")),
     ("opened", "open", ("the new library", "the small museum", "the summer market", "the skating rink")),
 )
-PATTERNS = ("On {day}, {person} {past} {thing} in {place}.", "{person} {past} {thing} in {place} on {day}.")
+_PATTERNS = ("On {day}, {person} {past} {thing} in {place}.", "{person} {past} {thing} in {place} on {day}.")
 QUESTIONS = {
     "person": "Who {past} {thing}?",
     "thing": "What did {person} {infinitive}?",
@@ -57,11 +57,11 @@ QUESTION_ROWS = {
     "en": partial(
         row,
         EventGrammar(
-            lambda rng: rng.sample(FIRST, 2),
-            NAMES,
+            lambda rng: rng.sample(FIRST_NAMES, 2),
+            PROPER_NAMES,
             DAYS,
             [({"past": past, "infinitive": infinitive}, things) for past, infinitive, things in ACTIONS],
-            PATTERNS,
+            _PATTERNS,
             QUESTIONS,
         ),
     ),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-LABELS = ("positive", "negative")
+REVIEW_LABELS = ("positive", "negative")
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Grammar:
     closing: Mapping[str, tuple[str, ...]]
 
 
-ENGLISH = Grammar(
+_ENGLISH = Grammar(
     topics={
         "the restaurant by the station": ("the soup", "the bread", "the waiter", "the dessert"),
         "this hotel": ("the room", "the breakfast", "the receptionist", "the bathroom"),
@@ -53,7 +53,7 @@ ENGLISH = Grammar(
     },
 )
 
-KOREAN = Grammar(
+_KOREAN = Grammar(
     topics={
         "역 앞 식당": ("국물이", "빵이", "점원이", "후식이"),
         "이 호텔": ("방이", "아침 식사가", "직원이", "욕실이"),
@@ -95,16 +95,16 @@ KOREAN = Grammar(
     },
 )
 
-GRAMMARS = {"en": ENGLISH, "ko": KOREAN}
+GRAMMARS = {"en": _ENGLISH, "ko": _KOREAN}
 
 
 def row(grammar: Grammar, index: int, rng: random.Random) -> dict[str, str]:
     """A review and its label; the labels take turns."""
-    label = LABELS[index % 2]
+    label = REVIEW_LABELS[index % 2]
     place = rng.choice(list(grammar.topics))
     things = rng.sample(grammar.topics[place], 3)
     a, b = rng.sample(grammar.words[label], 2)
-    other = rng.choice(grammar.words[LABELS[1 - LABELS.index(label)]])
+    other = rng.choice(grammar.words[REVIEW_LABELS[1 - REVIEW_LABELS.index(label)]])
     text = rng.choice(grammar.patterns).format(
         place=place, a=f"{things[0]} {a}", b=f"{things[1]} {b}", other=f"{things[2]} {other}"
     )

@@ -11,19 +11,19 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-Item = dict[str, Any]
-Box = list[Item]
+_Item = dict[str, Any]
+Box = list[_Item]
 Scene = list[Box]
 Test = Callable[[Box], bool]
 
-COLORS = {"Yellow": "yellow", "Black": "black", "#0099ff": "blue"}
-SHAPES = ("square", "circle", "triangle")
-SIZES = {10: "small", 20: "medium", 30: "big"}
-LEVELS = (80, 59, 38, 17)  # y_loc of the blocks of a tower, from its base
-NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven")
+_COLORS = {"Yellow": "yellow", "Black": "black", "#0099ff": "blue"}
+_SHAPES = ("square", "circle", "triangle")
+_SIZES = {10: "small", 20: "medium", 30: "big"}
+BLOCK_LEVELS = (80, 59, 38, 17)  # y_loc of the blocks of a tower, from its base
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven")
 ORDINALS = ("first", "second", "third", "fourth")
 TOUCHES, NEAR = 1, 8
-TRIES = 60  # scenes drawn for a statement, before another one is drawn
+_TRIES = 60  # scenes drawn for a statement, before another one is drawn
 TOWERS = 0.6
 """Fraction of the scenes with towers. NLVR's dev and hidden files have 1,347 of 1,974."""
 
@@ -38,7 +38,7 @@ def item_statement(index: int, rng: random.Random) -> dict[str, object]:
     return _row(rng, _simple("block"), _simple("item"))
 
 
-def regions(scene: Sequence[Iterable[Item]]) -> list[list[float]]:
+def regions(scene: Sequence[Iterable[_Item]]) -> list[list[float]]:
     """Returns a scene of NLVR as vectors: each box, followed by its items. -> (1 to 3 + items, 27)
 
     An item has its box, color, shape and size, of 3 numbers each, one of which is 1. Then follow x and y, from 0 to 1.
@@ -54,14 +54,14 @@ def regions(scene: Sequence[Iterable[Item]]) -> list[list[float]]:
             vectors.append(
                 [
                     *place,
-                    *_one_hot(list(COLORS).index(item["color"]), 3),
-                    *_one_hot(SHAPES.index(item["type"]), 3),
+                    *_one_hot(list(_COLORS).index(item["color"]), 3),
+                    *_one_hot(_SHAPES.index(item["type"]), 3),
                     *_one_hot(item["size"] // 10 - 1, 3),
                     item["x_loc"] / 100,
                     item["y_loc"] / 100,
                     *(float(side <= TOUCHES) for side in sides),
                     *(float(side <= NEAR) for side in sides),
-                    *(float(item["y_loc"] == level) for level in LEVELS),
+                    *(float(item["y_loc"] == level) for level in BLOCK_LEVELS),
                     0.0,
                 ]
             )
@@ -78,7 +78,7 @@ def _row(
     while True:
         text, true = (towers if high else items)(rng)
         found: dict[bool, Scene] = {}
-        for _ in range(TRIES):
+        for _ in range(_TRIES):
             scene = [(_tower if high else _lying)(rng) for _ in range(3)]
             found.setdefault(true(scene), scene)
             if len(found) == 2:  # a statement that is hardly ever true, or false, would tell its truth
@@ -86,28 +86,28 @@ def _row(
 
 
 def _tower(rng: random.Random) -> Box:
-    colors = rng.choice((list(COLORS), rng.sample(list(COLORS), 2)))
+    colors = rng.choice((list(_COLORS), rng.sample(list(_COLORS), 2)))
     return [
         {"type": "square", "color": rng.choice(colors), "size": 20, "x_loc": 40, "y_loc": level}
-        for level in LEVELS[: rng.randint(1, 4)]
+        for level in BLOCK_LEVELS[: rng.randint(1, 4)]
     ]
 
 
 def _lying(rng: random.Random) -> Box:
-    colors = rng.choice((list(COLORS), rng.sample(list(COLORS), 2), rng.sample(list(COLORS), 1)))
+    colors = rng.choice((list(_COLORS), rng.sample(list(_COLORS), 2), rng.sample(list(_COLORS), 1)))
     box = []
     for _ in range(rng.randint(1, 7)):
-        size = rng.choice(list(SIZES))
+        size = rng.choice(list(_SIZES))
         x, y = rng.randint(0, 100 - size), rng.randint(0, 100 - size)
         side = rng.choice((None, None, None, "x", "y", "xy"))
         x = rng.choice((0, 100 - size)) if side in ("x", "xy") else x
         y = rng.choice((0, 100 - size)) if side in ("y", "xy") else y
-        color, shape = rng.choice(colors), rng.choice(SHAPES)
+        color, shape = rng.choice(colors), rng.choice(_SHAPES)
         box.append({"type": shape, "color": color, "size": size, "x_loc": x, "y_loc": y})
     return box
 
 
-def _distances(item: Item) -> dict[str, int]:
+def _distances(item: _Item) -> dict[str, int]:
     """Returns how far an item is from the sides of its box."""
     x, y, size = item["x_loc"], item["y_loc"], item["size"]
     return {"left": x, "top": y, "right": 100 - x - size, "bottom": 100 - y - size}
@@ -119,13 +119,13 @@ def _one_hot(index: int, size: int) -> list[float]:
 
 def _simple(noun: str) -> Callable[[random.Random], Statement]:
     def about(rng: random.Random) -> Statement:
-        color, shape = rng.choice(list(COLORS)), rng.choice(SHAPES)
+        color, shape = rng.choice(list(_COLORS)), rng.choice(_SHAPES)
         shaped = noun == "item" and rng.random() < 0.5
 
-        def test(item: Item) -> bool:
+        def test(item: _Item) -> bool:
             return bool(item["color"] == color) and (not shaped or item["type"] == shape)
 
-        text = f"there is a {COLORS[color]} {shape if shaped else noun}"
+        text = f"there is a {_COLORS[color]} {shape if shaped else noun}"
         return text, lambda scene: any(test(item) for box in scene for item in box)
 
     return about
@@ -142,7 +142,7 @@ def _counted(rng: random.Random, one: str, many: str, count: Callable[[Scene], i
 
 
 def _number(n: int, rng: random.Random) -> str:
-    return rng.choice((NUMBERS[n], str(n)))
+    return rng.choice((_NUMBERS[n], str(n)))
 
 
 def _blocks(n: int) -> str:
@@ -151,8 +151,8 @@ def _blocks(n: int) -> str:
 
 def _about_towers(rng: random.Random) -> Statement:
     """A statement on towers, or on blocks in them."""
-    color = rng.choice(list(COLORS))
-    word, kind = COLORS[color], rng.random()
+    color = rng.choice(list(_COLORS))
+    word, kind = _COLORS[color], rng.random()
     if kind < 0.08:
         return _counted(
             rng, f"{word} block", f"{word} blocks", lambda scene: sum(i["color"] == color for b in scene for i in b)
@@ -180,8 +180,8 @@ def _about_towers(rng: random.Random) -> Statement:
 
 def _of_a_tower(rng: random.Random) -> tuple[str, Test]:
     """What a tower can be, {s} for the plural, and its test."""
-    color, other = rng.sample(list(COLORS), 2)
-    word, second = COLORS[color], COLORS[other]
+    color, other = rng.sample(list(_COLORS), 2)
+    word, second = _COLORS[color], _COLORS[other]
     n, k = rng.randint(1, 4), rng.randint(1, 3)
     many, some, exact = (
         f"{_number(n, rng)} {_blocks(n)}",
@@ -259,15 +259,15 @@ SIDES: dict[str, Callable[[set[str]], bool]] = {
 }
 
 
-def _of_an_item(rng: random.Random) -> tuple[str, Callable[[Item], bool]]:
+def _of_an_item(rng: random.Random) -> tuple[str, Callable[[_Item], bool]]:
     """What an item can be, {s} for the plural, and its test."""
-    color, shape = rng.choice((None, *COLORS)), rng.choice((None, *SHAPES))
-    size = rng.choice((None, None, None, None, None, *SIZES))
+    color, shape = rng.choice((None, *_COLORS)), rng.choice((None, *_SHAPES))
+    size = rng.choice((None, None, None, None, None, *_SIZES))
     place = rng.choice((None, rng.choice(list(SIDES)), rng.choice(list(SIDES))))
     noun = shape or rng.choice(("object", "item"))
-    words = (SIZES[size] if size else "", COLORS[color] if color else "", f"{noun}{{s}}", place)
+    words = (_SIZES[size] if size else "", _COLORS[color] if color else "", f"{noun}{{s}}", place)
 
-    def test(item: Item) -> bool:
+    def test(item: _Item) -> bool:
         if any(wanted not in (None, item[key]) for key, wanted in (("color", color), ("type", shape), ("size", size))):
             return False
         return place is None or SIDES[place]({side for side, away in _distances(item).items() if away <= TOUCHES})
@@ -277,9 +277,9 @@ def _of_an_item(rng: random.Random) -> tuple[str, Callable[[Item], bool]]:
 
 def _of_a_box(rng: random.Random) -> tuple[str, Test]:
     """What a box can contain, and its test."""
-    color, other = rng.sample(list(COLORS), 2)
-    word, second = COLORS[color], COLORS[other]
-    shape, shape_2 = rng.choice(SHAPES), rng.choice(SHAPES)
+    color, other = rng.sample(list(_COLORS), 2)
+    word, second = _COLORS[color], _COLORS[other]
+    shape, shape_2 = rng.choice(_SHAPES), rng.choice(_SHAPES)
     n, k = rng.randint(2, 7), rng.randint(1, 3)
     text, test = _of_an_item(rng)
     s = "" if k == 1 else "s"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import bertie
 from bertie import Model
@@ -193,7 +193,7 @@ def server_of(folder: Path, store: str, url: str) -> "remote.Remote | None":
     return copy
 
 
-def publish(folder: Path, copy: "remote.Remote | None", *, overwrite: bool = False) -> dict[str, Any]:
+def publish(folder: Path, copy: "remote.Remote | None", *, overwrite: bool = False) -> dict[str, object]:
     """Brings the copy on a server up to date, where there is one. -> what was done"""
     if copy is None:
         return {}

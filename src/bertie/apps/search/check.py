@@ -12,7 +12,7 @@ from bertie.apps.search.store import Store, text_hash
 from bertie.apps.search.vectors import VectorFile
 from bertie.platform import DataError, File
 
-WORD = re.compile(r"\w")
+_WORD = re.compile(r"\w")
 
 
 def check(folder: Path | str) -> dict[str, Any]:
@@ -54,22 +54,23 @@ def _texts(store: Store) -> list[str]:
 def _words(store: Store) -> list[str]:
     """Compares the number of terms of each passage with its postings."""
     found: list[str] = []
-    worded = {i: bool(WORD.search(text)) for i, text in store.db.execute("SELECT id, text FROM passages")}
+    worded = {i: bool(_WORD.search(text)) for i, text in store.db.execute("SELECT id, text FROM passages")}
     indexed: set[int] = set()
     for block, lengths_N, _ in store.words.blocks():
         counted_N, full_N = np.zeros(len(lengths_N), np.int64), np.zeros(len(lengths_N), bool)
         try:
             for _, rows, times in store.words.of_block(block):
                 counted_N[rows] += times
-                full_N[rows] |= times == postings.MOST
+                full_N[rows] |= times == postings.MAX_REPETITIONS
         except (ValueError, IndexError) as error:
             found.append(f"the postings of block {block} cannot be read ({error}).")
             continue
         wrong_N = (lengths_N > 0) & (counted_N != lengths_N) & ~full_N
         found += [
-            f"the postings of passage {block * postings.BLOCK + row} are damaged." for row in np.flatnonzero(wrong_N)
+            f"the postings of passage {block * postings.POSTINGS_BLOCK + row} are damaged."
+            for row in np.flatnonzero(wrong_N)
         ]
-        indexed.update((np.flatnonzero(lengths_N) + block * postings.BLOCK).tolist())
+        indexed.update((np.flatnonzero(lengths_N) + block * postings.POSTINGS_BLOCK).tolist())
     found += [f"passage {passage} is missing." for passage in sorted(indexed - worded.keys())]
     found += [
         f"passage {passage} has no postings." for passage, has in worded.items() if has and passage not in indexed

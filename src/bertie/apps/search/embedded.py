@@ -15,7 +15,7 @@ from bertie.apps.search.store import Store
 from bertie.apps.search.vectors import VectorFile, nearest
 from bertie.platform import UsageError
 
-MORE = 1000  # rows of removed passages that a search looks past at first
+_EXTRA_ROWS = 1000  # rows of removed passages that a search looks past at first
 
 
 class Embedded(Store):
@@ -24,7 +24,7 @@ class Embedded(Store):
     def __init__(self, folder: Path, *, write: bool = False) -> None:
         super().__init__(folder, write=write)
         self._files: dict[str, VectorFile] = {}
-        self._graphs: dict[str, Any] = {}
+        self._graphs: dict[str, object] = {}
         self.exact = False  # whether every vector is compared, also where there is a graph
 
     @property
@@ -37,7 +37,7 @@ class Embedded(Store):
         files = self.files()
         gone = max(0, sum(len(file.ids) for file in files) - self.count_of_passages())
         graph = None if self.exact else self.get("neighbors")
-        more = min(gone, MORE)
+        more = min(gone, _EXTRA_ROWS)
         while True:
             if graph is None:
                 found = nearest(files, vector[None], top + more)[0]

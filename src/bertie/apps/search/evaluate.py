@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bertie.apps.search.engine import Index, Ranking
 from bertie.apps.search.questions import Question
-from bertie.apps.search.retrieval import NAMES, means, of_ranking
+from bertie.apps.search.retrieval import RETRIEVAL_METRICS, means, of_ranking
 from bertie.apps.search.searcher import Found, Searcher
 from bertie.platform import ANSWER_SCRIPTS, Bootstrap, DataError, PairedDifference, console
 
@@ -97,7 +97,7 @@ def _counted(rows: Sequence[tuple[float, ...]]) -> Float:
 
 
 def _report(
-    rows: Sequence[tuple[float, ...]], groups: Sequence[Hashable], names: Sequence[str] = NAMES
+    rows: Sequence[tuple[float, ...]], groups: Sequence[Hashable], names: Sequence[str] = RETRIEVAL_METRICS
 ) -> dict[str, object]:
     counts_NK = _counted(rows)
     figures = {name: float(value) for name, value in means(counts_NK.sum(0), names).items()}

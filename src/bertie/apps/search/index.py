@@ -19,12 +19,12 @@ from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.engine import Index
 from bertie.apps.search.models import Embedder
 from bertie.apps.search.neighbors import Vectors
-from bertie.apps.search.passages import SIZE, passages
+from bertie.apps.search.passages import PASSAGE_WORDS, passages
 from bertie.apps.search.readers import Document, Reading
 from bertie.apps.search.rows import source_name
-from bertie.apps.search.store import DATABASE, INDEX, Store
+from bertie.apps.search.store import DATABASE, INDEX_KIND, Store
 from bertie.apps.search.terms import Terms
-from bertie.apps.search.vectors import ROWS, write
+from bertie.apps.search.vectors import FILE_ROWS, write
 from bertie.platform import BadRecord, DataError, UsageError, console, nearest
 
 EMBEDDED = 1024  # passages embedded at once, sorted by length
@@ -36,7 +36,7 @@ class IndexConfig:
 
     terms: Terms = field(default_factory=Terms)
     reading: Reading = field(default_factory=Reading)
-    passage_words: int = SIZE
+    passage_words: int = PASSAGE_WORDS
 
     def __post_init__(self) -> None:
         if self.passage_words < 1:
@@ -122,7 +122,7 @@ def index(
     if embedder is not None and (overwrite or not (folder / DATABASE).exists()):
         embedder.load()  # say what is wrong with it now, before anything is replaced
     replaced = overwrite and _readable(folder)
-    with INDEX.held(folder, overwrite=overwrite and not replaced):
+    with INDEX_KIND.held(folder, overwrite=overwrite and not replaced):
         store = Embedded(folder, write=True)
         try:
             _sweep(store)
@@ -168,7 +168,7 @@ def remove_documents(names: Sequence[str], folder: Path | str) -> Changes:
     """
     folder, changes = Path(folder), Changes()
     Store(folder).close()
-    with INDEX.held(folder):
+    with INDEX_KIND.held(folder):
         store = Store(folder, write=True)
         try:
             _sweep(store)
@@ -309,8 +309,8 @@ def _embed(store: Store, embedder: Embedder) -> int:
         return 0
     model, number = embedder.load(), int(store.get("vector_files") or 0)
     with console.progress("vectors", total=len(ids), unit="passages") as advance:
-        for start in range(0, len(ids), ROWS):
-            part, found = ids[start : start + ROWS], []
+        for start in range(0, len(ids), FILE_ROWS):
+            part, found = ids[start : start + FILE_ROWS], []
             for first in range(0, len(part), EMBEDDED):
                 texts = [passage.whole for passage in store.passages(part[first : first + EMBEDDED])]
                 found.append(models.embed_texts(model, texts))

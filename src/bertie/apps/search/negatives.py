@@ -18,7 +18,7 @@ from bertie.apps.search.questions import Question
 from bertie.apps.search.searcher import Searcher
 from bertie.apps.search.store import Passage
 
-Form = Literal["lists", "pairs", "triples"]
+NegativesForm = Literal["lists", "pairs", "triples"]
 
 
 @dataclass
@@ -41,7 +41,13 @@ class Left:
 
 
 def negatives(
-    searcher: Searcher, questions: Sequence[Question], *, count: int, form: Form = "lists", seed: int = 0, left: Left
+    searcher: Searcher,
+    questions: Sequence[Question],
+    *,
+    count: int,
+    form: NegativesForm = "lists",
+    seed: int = 0,
+    left: Left,
 ) -> Iterator[dict[str, object]]:
     """Yields the rows of each question.
 

@@ -13,11 +13,11 @@ from typing import Any
 
 from bertie.apps.search.engine import Float, Ranking
 from bertie.apps.search.remote import Remote, Row
-from bertie.apps.search.store import ASKED
+from bertie.apps.search.store import MAX_TERMS
 from bertie.platform import DataError, UsageError
 
 META = "bertie"
-MOST = 10_000  # hits in one answer: the server's default limit
+_MAX_HITS = 10_000  # hits in one answer: the server's default limit
 _KEPT = {"type": "keyword", "index": False, "doc_values": False}  # stored, not searched
 _KEYWORD = {"type": "keyword", "ignore_above": 8191}
 _KINDS = {
@@ -46,7 +46,7 @@ class OpenSearch(Remote):
 
     def matches(self, terms: Sequence[str], top: int) -> Ranking:
         """Returns the best passages with any of the terms, by BM25 with k1 1.2 and b 0.75."""
-        asked = " ".join(terms[: 16 * ASKED])  # the server allows 1,024 clauses
+        asked = " ".join(terms[: 16 * MAX_TERMS])  # the server allows 1,024 clauses
         return self._best({"match": {"terms": {"query": asked}}}, top) if asked else []
 
     def nearest(self, vector: Float, top: int) -> Ranking:
@@ -58,7 +58,7 @@ class OpenSearch(Remote):
         return [(passage, score - 1 if score >= 1 else 1 - 1 / score) for passage, score in found]
 
     def _best(self, query: dict[str, object], top: int) -> Ranking:
-        body = {"query": query, "size": min(top, MOST), "_source": False}
+        body = {"query": query, "size": min(top, _MAX_HITS), "_source": False}
         found = self.called(self.client.search, index=self.name, body=body)
         return [(int(hit["_id"]), float(hit["_score"])) for hit in found["hits"]["hits"]]
 
@@ -105,7 +105,7 @@ class OpenSearch(Remote):
             body = {
                 "query": {"range": {"id": {"gt": after}}},
                 "sort": [{"id": "asc"}],
-                "size": MOST,
+                "size": _MAX_HITS,
                 "_source": False,
             }
             hits = self.called(self.client.search, index=self.name, body=body)["hits"]["hits"]
@@ -124,7 +124,7 @@ class OpenSearch(Remote):
 
     def rows(self, field: str, value: Any) -> list[dict[str, Any]]:
         """Returns the payloads with this value of a field."""
-        body = {"query": {"term": {field: value}}, "size": MOST}
+        body = {"query": {"term": {field: value}}, "size": _MAX_HITS}
         found = self.called(self.client.search, index=self.name, body=body)
         return [hit["_source"] for hit in found["hits"]["hits"]]
 

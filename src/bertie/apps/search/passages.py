@@ -9,14 +9,14 @@ from itertools import pairwise
 
 from bertie.platform import PlainText
 
-SIZE = 180  # words of a passage, about 250 tokens of English: what a model reads in one sequence
-OVERLAP = 40  # words at most of the sentence that two passages share
+PASSAGE_WORDS = 180  # words of a passage, about 250 tokens of English: what a model reads in one sequence
+OVERLAP_WORDS = 40  # words at most of the sentence that two passages share
 
 _BREAK = re.compile(r"\n[^\S\n]*\n\s*")
 _FILLED = re.compile(r"\S")
 
 
-def passages(text: str, size: int = SIZE) -> Iterator[tuple[int, int]]:
+def passages(text: str, size: int = PASSAGE_WORDS) -> Iterator[tuple[int, int]]:
     """Yields (start, stop) of each passage, in characters.
 
     Paragraphs are joined while they fit into `size` words. A longer paragraph is cut after sentences, and a longer
@@ -25,7 +25,7 @@ def passages(text: str, size: int = SIZE) -> Iterator[tuple[int, int]]:
     start = stop = words = 0
     for first, last in _paragraphs(text):
         count = _words(text, first, last)
-        if 0 < words <= OVERLAP < size < count:  # a heading goes with what follows
+        if 0 < words <= OVERLAP_WORDS < size < count:  # a heading goes with what follows
             first, words = start, 0
         if words and words + count > size:
             yield start, stop
@@ -64,7 +64,7 @@ def _parts(text: str, first: int, last: int, size: int) -> Iterator[tuple[int, i
         count = _words(text, begin, end)
         if fresh and words + count > size:
             yield start, stop
-            shared = last_words <= OVERLAP and last_words + count <= size
+            shared = last_words <= OVERLAP_WORDS and last_words + count <= size
             start, words, fresh = (before, last_words, False) if shared else (begin, 0, False)
         stop, words, before, last_words, fresh = end, words + count, begin, count, True
     if fresh:

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-BLOCK = 1 << 16
+POSTINGS_BLOCK = 1 << 16
 LISTED = 500  # values in one query: older SQLite allows 999
-MOST = 255  # repetitions in a passage that are counted: more make no difference to BM25
+MAX_REPETITIONS = 255  # repetitions in a passage that are counted: more make no difference to BM25
 K1, B = 1.2, 0.75
 
 SCHEMA = """
@@ -31,18 +31,18 @@ CREATE TABLE postings (
     block INTEGER NOT NULL, term TEXT NOT NULL, rows BLOB NOT NULL, PRIMARY KEY (block, term)) WITHOUT ROWID;
 """
 
-Rows = NDArray[np.uint16]
+_Rows = NDArray[np.uint16]
 Times = NDArray[np.uint8]
 Lengths = NDArray[np.uint32]
 Float = NDArray[np.float32]
 
 
-def packed(rows: Sequence[int] | Rows, times: Sequence[int] | Times) -> bytes:
+def packed(rows: Sequence[int] | _Rows, times: Sequence[int] | Times) -> bytes:
     """Returns the arrays of a term as bytes: two for each row, and then one for each number of times."""
     return np.asarray(rows, "<u2").tobytes() + np.asarray(times, np.uint8).tobytes()
 
 
-def unpacked(data: bytes) -> tuple[Rows, Times]:
+def unpacked(data: bytes) -> tuple[_Rows, Times]:
     """Returns the rows that have a term, and how often each has it. (P,)"""
     count = len(data) // 3
     return np.frombuffer(data, "<u2", count), np.frombuffer(data, np.uint8, offset=2 * count)
@@ -71,7 +71,7 @@ class Postings:
 
     def add(self, passage: int, terms: Sequence[str]) -> None:
         """Adds the terms of a passage, whose number is higher than those before."""
-        block, row = divmod(passage, BLOCK)
+        block, row = divmod(passage, POSTINGS_BLOCK)
         if block != self._block:
             self.flush()
             self._block = block
@@ -79,7 +79,7 @@ class Postings:
         for term, times in Counter(terms).items():
             rows, counts = self._terms[term]
             rows.append(row)
-            counts.append(min(times, MOST))
+            counts.append(min(times, MAX_REPETITIONS))
 
     def flush(self) -> None:
         """Writes what was added."""
@@ -111,7 +111,7 @@ class Postings:
         """Removes passages, which are written."""
         by_block: defaultdict[int, list[int]] = defaultdict(list)
         for passage in passages:
-            by_block[passage // BLOCK].append(passage % BLOCK)
+            by_block[passage // POSTINGS_BLOCK].append(passage % POSTINGS_BLOCK)
         for block, rows in sorted(by_block.items()):
             found = self.db.execute("SELECT lengths, gone FROM blocks WHERE block = ?", (block,)).fetchone()
             if found is None:  # passages without terms
@@ -155,7 +155,7 @@ class Postings:
         rows = self.db.execute("SELECT block, lengths, gone FROM blocks ORDER BY block")
         return [(block, np.frombuffer(data, "<u4"), gone) for block, data, gone in rows]
 
-    def of_block(self, block: int) -> Iterator[tuple[str, Rows, Times]]:
+    def of_block(self, block: int) -> Iterator[tuple[str, _Rows, Times]]:
         """Yields the terms of a block with their arrays."""
         for term, data in self.db.execute("SELECT term, rows FROM postings WHERE block = ?", (block,)):
             yield term, *unpacked(data)
@@ -214,7 +214,7 @@ class Postings:
                 limit = np.partition(scores_N[chosen], -top)[-top]
                 chosen = chosen[scores_N[chosen] >= limit]
             chosen = chosen[np.argsort(-scores_N[chosen], kind="stable")[:top]]
-            best += zip((chosen + block * BLOCK).tolist(), scores_N[chosen].tolist(), strict=True)
+            best += zip((chosen + block * POSTINGS_BLOCK).tolist(), scores_N[chosen].tolist(), strict=True)
             best = sorted(best, key=lambda one: (-one[1], one[0]))[:top]
         return best
 

@@ -21,7 +21,7 @@ from bertie.platform import UsageError
 
 K1, B = 1.2, 0.75
 WORDS, NEAR = "words", "vector"
-MOST = 10_000  # points in one answer
+_MAX_POINTS = 10_000  # points in one answer
 
 
 class Qdrant(Remote):
@@ -110,9 +110,9 @@ class Qdrant(Remote):
         return [point.payload for point in self._all(models.Filter(must=[condition]), payload=True)]
 
     def _all(self, condition: object, *, payload: bool) -> list[Any]:
-        found, after = list[Any](), None
+        found, after = list[object](), None
         while True:
-            asked = {"scroll_filter": condition, "limit": MOST, "offset": after, "with_payload": payload}
+            asked = {"scroll_filter": condition, "limit": _MAX_POINTS, "offset": after, "with_payload": payload}
             points, after = self.called(self.client.scroll, self.name, **asked)
             found += points
             if after is None:

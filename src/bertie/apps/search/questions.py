@@ -14,8 +14,8 @@ from typing import Any
 from bertie.apps.search.engine import Index
 from bertie.platform import BadRecord, DataError, Example, SourceFile
 
-TEXTS = ("question", "query", "text")
-IDS = ("_id", "id", "query-id")
+_TEXTS = ("question", "query", "text")
+_IDS = ("_id", "id", "query-id")
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ def _of_example(row: Example) -> Question:
 
 def _of_rows(path: Path, graded: Mapping[str, Mapping[str, float]] | None) -> Iterator[Question]:
     for line, row, fields in SourceFile(path).objects():  # with its lists and objects
-        text = None if isinstance(row, BadRecord) else next((row[name] for name in TEXTS if row.get(name)), None)
+        text = None if isinstance(row, BadRecord) else next((row[name] for name in _TEXTS if row.get(name)), None)
         if isinstance(row, BadRecord) or not isinstance(text, str):
-            raise DataError(f"{path}:{line}: no question. One of the columns {', '.join(TEXTS)} is needed.")
+            raise DataError(f"{path}:{line}: no question. One of the columns {', '.join(_TEXTS)} is needed.")
         if graded is not None:
-            name = next((str(row[name]) for name in IDS if row.get(name) not in (None, "")), "")
+            name = next((str(row[name]) for name in _IDS if row.get(name) not in (None, "")), "")
             if name in graded:  # the others have no judgment
                 yield Question(text, graded[name])
             continue

@@ -58,7 +58,7 @@ class Reading:
 
 
 Found = Iterator[Document | BadRecord]
-Reader = Callable[[str, Reading], Found]
+_Reader = Callable[[str, Reading], Found]
 
 
 def table(path: str, reading: Reading) -> Found:
@@ -176,7 +176,7 @@ def _whole(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-READERS: Registry[Reader] = Registry(
+READERS: Registry[_Reader] = Registry(
     "format of documents",
     [
         *((name, text) for name in ("txt", "rst")),

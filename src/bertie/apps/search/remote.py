@@ -17,12 +17,12 @@ from typing import Any
 from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.engine import Float, Ranking
 from bertie.apps.search.index import IndexConfig
-from bertie.apps.search.store import FORMAT, Passage, document_hash
+from bertie.apps.search.store import INDEX_FORMAT, Passage, document_hash
 from bertie.platform import DataError, UsageError, console
 
 SENT = 500  # passages in one request
 MEAN = "mean_length"  # of the passages in terms, when the copy was made
-SETTINGS = ("uid", "config", "embedder", "passages", "format")
+_SETTINGS = ("uid", "config", "embedder", "passages", "format")
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Remote(ABC):
         if not url:
             raise UsageError("No address of the search engine given. Pass --url.")
         self.name, self.url = folder.resolve().name.lower(), url
-        self._settings: dict[str, Any] | None = None
+        self._settings: dict[str, object] | None = None
 
     @property
     def where(self) -> str:
@@ -69,7 +69,7 @@ class Remote(ABC):
             raise DataError(
                 f"There is no index {self.where}. Make it: bertie index DOCUMENTS -o {self.name} --store ... --url ..."
             )
-        if self._settings.get("format") != FORMAT:
+        if self._settings.get("format") != INDEX_FORMAT:
             raise DataError(f"{self.where} was not made by this version of bertie index. Make it with --overwrite.")
         return self._settings.get(name)
 
@@ -106,7 +106,7 @@ class Remote(ABC):
             reason = " ".join(str(error).partition(" caused by")[0].split())[:300] or type(error).__name__
             raise DataError(f"{self.where} did not answer ({reason}). Does it run, and is --url right?") from None
 
-    def _documents(self, field: str, value: Any) -> list[int]:
+    def _documents(self, field: str, value: object) -> list[int]:
         return sorted({int(row["document"]) for row in self.rows(field, value)})
 
     @abstractmethod
@@ -177,7 +177,7 @@ def publish(folder: Path, remote: Remote, *, overwrite: bool = False) -> dict[st
         if store.get("uid") is None:
             with store.writing():
                 store.put("uid", secrets.token_hex(16))
-        settings = {name: store.get(name) for name in SETTINGS}
+        settings = {name: store.get(name) for name in _SETTINGS}
         there = remote.settings()
         if there is not None and any(there.get(name) != settings[name] for name in ("uid", "config", "embedder")):
             if not overwrite:

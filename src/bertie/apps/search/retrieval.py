@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 CUTS = (1, 10, 100)  # of recall
-NAMES = ("mrr@10", "ndcg@10", *(f"recall@{cut}" for cut in CUTS))
+RETRIEVAL_METRICS = ("mrr@10", "ndcg@10", *(f"recall@{cut}" for cut in CUTS))
 
 
 def of_ranking(found: Sequence[float], judged: Sequence[float]) -> tuple[float, ...]:
@@ -31,6 +31,6 @@ def _gain(grades: Sequence[float]) -> float:
     return sum(max(0.0, grade) / math.log2(rank + 1) for rank, grade in enumerate(grades, 1))
 
 
-def means(sums: NDArray[np.float64], names: Sequence[str] = NAMES) -> dict[str, NDArray[np.float64]]:
+def means(sums: NDArray[np.float64], names: Sequence[str] = RETRIEVAL_METRICS) -> dict[str, NDArray[np.float64]]:
     """sums (..., K + 1) of the metrics of questions, and their number -> each metric (...)"""
     return {name: sums[..., i] / np.maximum(sums[..., -1], 1) for i, name in enumerate(names)}

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     import pandas
 
 CONSTANT = 60  # of reciprocal rank fusion: Cormack et al. 2009
-FIRST = 100  # passages of the first stages, or as many as are wanted
-READ = 2000  # characters of a question that models read
+_FIRST_PASSAGES = 100  # passages of the first stages, or as many as are wanted
+_MAX_QUESTION_CHARACTERS = 2000  # characters of a question that models read
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Searcher:
     def _search(self, question: str, top: int, vector: Float | None) -> Found:
         seconds: dict[str, float] = {}
         rankings: dict[str, Ranking] = {}
-        first = max(top, FIRST) if self.depth.first is None else self.depth.first
+        first = max(top, _FIRST_PASSAGES) if self.depth.first is None else self.depth.first
         terms = self.config.terms.asked(question)
         if self.words:
             with _timed(seconds, "words"):
@@ -231,7 +231,7 @@ class Searcher:
         if self.reader is not None:
             with _timed(seconds, "read"):
                 best = models.span_answers(
-                    self.reader, question[:READ], [one.text for one, _ in chosen[: self.depth.read]]
+                    self.reader, question[:_MAX_QUESTION_CHARACTERS], [one.text for one, _ in chosen[: self.depth.read]]
                 )
         own = {answer.passage: answer for answer in best if not answer.silent}
         cut, wanted = self.config.terms.of_word(), set(terms)
@@ -251,7 +251,9 @@ class Searcher:
     def _reranked(self, ranker: Predictor, question: str, order: Ranking, passages: Mapping[int, Passage]) -> Ranking:
         """Returns the first passages in the order of the model, joined with that before, and then the others."""
         head = [one for one in order[: self.depth.rerank] if one[0] in passages]
-        scores = models.passage_relevance(ranker, question[:READ], [passages[i].whole for i, _ in head])
+        scores = models.passage_relevance(
+            ranker, question[:_MAX_QUESTION_CHARACTERS], [passages[i].whole for i, _ in head]
+        )
         best = sorted(zip([i for i, _ in head], scores, strict=True), key=lambda one: -one[1])
         return (best if self.rerank_alone else by_scores([head, best])) + order[self.depth.rerank :]
 
@@ -268,7 +270,7 @@ class Searcher:
 
 def _vectors(embedder: Predictor | Embedder, questions: Sequence[str]) -> Float:
     model = embedder.load() if isinstance(embedder, Embedder) else embedder
-    return models.embed_texts(model, [question[:READ] for question in questions], "query")
+    return models.embed_texts(model, [question[:_MAX_QUESTION_CHARACTERS] for question in questions], "query")
 
 
 def by_scores(rankings: Sequence[Ranking]) -> Ranking:

@@ -8,10 +8,10 @@ from itertools import pairwise
 from bertie.apps.search.models import Answer
 from bertie.platform import PlainText
 
-SHOWN = 240  # characters of a snippet, unless its sentence is shorter
+_SNIPPET_CHARACTERS = 240  # characters of a snippet, unless its sentence is shorter
 _WORD = re.compile(r"\w+")
 
-Mark = tuple[int, int]
+_Mark = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Snippet:
 
     start: int
     stop: int
-    marks: tuple[Mark, ...]
+    marks: tuple[_Mark, ...]
 
 
 def snippet(text: str, terms: Set[str], cut: Callable[[str], Set[str]], answer: Answer | None = None) -> Snippet:
@@ -46,18 +46,18 @@ def snippet(text: str, terms: Set[str], cut: Callable[[str], Set[str]], answer: 
     return Snippet(start, stop, tuple(mark for mark in marks if start <= mark[0] and mark[1] <= stop))
 
 
-def _trimmed(text: str, first: int, last: int) -> Mark | None:
+def _trimmed(text: str, first: int, last: int) -> _Mark | None:
     part = text[first:last]
     start = first + len(part) - len(part.lstrip())
     return (start, first + len(part.rstrip())) if part.strip() else None
 
 
-def _cropped(text: str, start: int, stop: int, first: int, last: int) -> Mark:
+def _cropped(text: str, start: int, stop: int, first: int, last: int) -> _Mark:
     """Returns at most SHOWN characters of [start, stop) around [first, last), cut between words."""
-    if stop - start <= SHOWN:
+    if stop - start <= _SNIPPET_CHARACTERS:
         return start, stop
-    begin = max(start, min(first - SHOWN // 3, stop - SHOWN))
-    end = max(last, min(stop, begin + SHOWN))
+    begin = max(start, min(first - _SNIPPET_CHARACTERS // 3, stop - _SNIPPET_CHARACTERS))
+    end = max(last, min(stop, begin + _SNIPPET_CHARACTERS))
     if begin > start and (space := text.find(" ", begin, first)) >= 0:
         begin = space + 1
     if end < stop and (space := text.rfind(" ", last, end)) >= 0:

@@ -28,18 +28,18 @@ from bertie.platform import BadRecord, BertieError, DataError, File, FolderKind
 
 DATABASE = "index.sqlite"
 LOG_BYTES = 1 << 20  # free space below which an I/O error of the log of changes means a full disk
-FORMAT = 2
-INDEX = FolderKind(
+INDEX_FORMAT = 2
+INDEX_KIND = FolderKind(
     "search index",
     begins=(DATABASE,),
     files=(f"{DATABASE}*", "vectors-*.safetensors", "neighbors-*"),
     use="bertie search {} QUESTION",
 )
 FREQUENT = 0.3  # a term in more of the passages says little, and takes much time. A tenth costs 6 nDCG on Cranfield
-SMALL = 20_000  # passages: below, a term is looked up however frequent it is
-ASKED = 64  # different terms of a question that are looked up, the rarest: each takes time
+_SMALL_INDEX = 20_000  # passages: below, a term is looked up however frequent it is
+MAX_TERMS = 64  # different terms of a question that are looked up, the rarest: each takes time
 
-NUMBERS = ("format", "change", "vector_files", "graphs")  # settings that outlive a replaced index
+_LASTING_SETTINGS = ("format", "change", "vector_files", "graphs")  # settings that outlive a replaced index
 
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
@@ -112,8 +112,8 @@ class Store:
                 with self.writing():
                     for statement in filter(str.strip, (_SCHEMA + postings.SCHEMA).split(";\n")):
                         self.db.execute(statement)
-                    self.put("format", FORMAT)
-            found = self.get("format") if tables or write else FORMAT
+                    self.put("format", INDEX_FORMAT)
+            found = self.get("format") if tables or write else INDEX_FORMAT
             ready = write or (tables and self.get("config") is not None)
         except sqlite3.DatabaseError as error:
             if stopped := self._full(error):
@@ -121,8 +121,8 @@ class Store:
             raise DataError(f"{path} cannot be read as a search index ({error}). Make it again.") from None
         if not write and not ready:
             raise DataError(f"{folder} is an index without documents: its making was interrupted. Make it again.")
-        if found != FORMAT:
-            raise DataError(f"{folder} has index format {found}, and this version reads {FORMAT}. Make it again.")
+        if found != INDEX_FORMAT:
+            raise DataError(f"{folder} has index format {found}, and this version reads {INDEX_FORMAT}. Make it again.")
 
     @staticmethod
     def _opened(path: Path, write: bool) -> sqlite3.Connection:
@@ -226,7 +226,9 @@ class Store:
         """Removes everything but what numbers changes and files, so that no name is used twice."""
         for table in ("sources", "documents", "passages", "rejected", "vectors", "blocks", "postings"):
             self.db.execute(f"DELETE FROM {table}")
-        self.db.execute(f"DELETE FROM settings WHERE name NOT IN ({','.join('?' * len(NUMBERS))})", NUMBERS)
+        self.db.execute(
+            f"DELETE FROM settings WHERE name NOT IN ({','.join('?' * len(_LASTING_SETTINGS))})", _LASTING_SETTINGS
+        )
 
     def finish(self) -> None:
         """Ends a change: writes the postings, and counts the passages and the change."""
@@ -252,11 +254,11 @@ class Store:
 
     def _chosen(self, wanted: Counter[str], state: State) -> Counter[str]:
         """Returns the terms that are looked up, of those that some passage has."""
-        if state.passages < SMALL and len(wanted) <= ASKED:
+        if state.passages < _SMALL_INDEX and len(wanted) <= MAX_TERMS:
             return wanted
         times = self.words.sizes(wanted, state)
-        rarest = sorted(times, key=times.__getitem__)[:ASKED]
-        rare = [term for term in rarest if state.passages < SMALL or times[term] <= FREQUENT * state.passages]
+        rarest = sorted(times, key=times.__getitem__)[:MAX_TERMS]
+        rare = [term for term in rarest if state.passages < _SMALL_INDEX or times[term] <= FREQUENT * state.passages]
         return Counter({term: wanted[term] for term in rare or rarest[:1]})
 
     def count_of_passages(self) -> int:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from bertie.platform import DataError, File
 
-ROWS = 1 << 17
-BLOCK = 1 << 10  # rows computed at once: their float32 copy stays in the cache
+FILE_ROWS = 1 << 17
+_BLOCK_ROWS = 1 << 10  # rows computed at once: their float32 copy stays in the cache
 
 Float = NDArray[np.float32]
 Int = NDArray[np.int64]
@@ -110,5 +110,5 @@ def products(file: VectorFile, questions_QH: Float) -> Float:
 
 
 def _blocks(rows_NH: NDArray[np.int8]) -> Iterator[NDArray[np.int8]]:
-    for start in range(0, len(rows_NH), BLOCK):
-        yield rows_NH[start : start + BLOCK]
+    for start in range(0, len(rows_NH), _BLOCK_ROWS):
+        yield rows_NH[start : start + _BLOCK_ROWS]

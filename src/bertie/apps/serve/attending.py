@@ -13,11 +13,11 @@ from bertie.apps.serve.call import Call
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.inputs import single_example
 from bertie.apps.serve.remote import BatchFailed, WorkerDied
-from bertie.apps.serve.routes import ANY, OWN, TEXT, Route
+from bertie.apps.serve.routes import ANY, OWN, TEXT_EXAMPLE, Route
 from bertie.apps.serve.wire import ATTENTION, TELLING, WORDS
 from bertie.platform import Sequences
 
-MOST_TOKENS = 64  # whose attention is returned: the answer has a number for each pair
+_MAX_TOKENS = 64  # whose attention is returned: the answer has a number for each pair
 
 
 async def attention(call: Call, body: schemas.AttentionBody) -> Any:
@@ -27,7 +27,7 @@ async def attention(call: Call, body: schemas.AttentionBody) -> Any:
         raise Refusal("Validation", "`head` needs `layer`. Pass both, or omit both.", param="head")
     call.ticket.take(1)
     usage.characters += sum(map(len, texts))
-    encoding = call.model.tokenizer.encode(*texts, max_length=min(call.model.pipeline.max_length, MOST_TOKENS))
+    encoding = call.model.tokenizer.encode(*texts, max_length=min(call.model.pipeline.max_length, _MAX_TOKENS))
     words = np.array([text is not None for text in encoding.sequence_ids])
     if not words.any():
         raise Refusal("Validation", "The text has no words.", param="inputs")
@@ -57,4 +57,4 @@ async def attention(call: Call, body: schemas.AttentionBody) -> Any:
     return {"model": call.model.name, **sizes, "texts": texts, "tokens": tokens, "weights": weights, "truncated": cut}
 
 
-ROUTE = Route("/attention", ANY, schemas.AttentionBody, attention, OWN, TEXT)
+ROUTE = Route("/attention", ANY, schemas.AttentionBody, attention, OWN, TEXT_EXAMPLE)

@@ -23,8 +23,8 @@ from bertie.apps.serve.remote import OnToken, Worker, WorkerDied
 from bertie.platform import Facts, Sequences, batches
 
 BATCH_S = 0.03
-FEWEST = 128  # tokens that a batch may have, however slow the worker
-LOOKED_AT = 8  # budgets' worth of tokens, from the oldest on, among which similar lengths are looked for
+_MIN_BATCH_TOKENS = 128  # tokens that a batch may have, however slow the worker
+_BUDGETS_SEARCHED = 8  # budgets' worth of tokens, from the oldest on, among which similar lengths are looked for
 HEARTBEAT_S = 0.2
 Arrays = dict[str, NDArray[Any]]
 
@@ -79,8 +79,8 @@ class Job:
             self.done.set_result(self.found)
 
 
-Part = tuple[Job, NDArray[np.int64]]
-Report = Callable[[str, int, int, float, bool], None]
+_Part = tuple[Job, NDArray[np.int64]]
+_Report = Callable[[str, int, int, float, bool], None]
 
 
 class Batcher:
@@ -90,7 +90,7 @@ class Batcher:
     it began, and it had at least half of its budget.
     """
 
-    def __init__(self, workers: Sequence[Worker], *, max_tokens: int, report: Report) -> None:
+    def __init__(self, workers: Sequence[Worker], *, max_tokens: int, report: _Report) -> None:
         self.workers, self.max_tokens, self.report = list(workers), max_tokens, report
         self.waiting: deque[Job] = deque()
         self.running = 0  # batches
@@ -130,7 +130,7 @@ class Batcher:
     def budget(self) -> int:
         """Tokens of the next batch."""
         usual = round(BATCH_S * self.rate.tokens_per_s) or self.max_tokens
-        return min(self.max_tokens, max(FEWEST, usual))
+        return min(self.max_tokens, max(_MIN_BATCH_TOKENS, usual))
 
     @property
     def busy(self) -> bool:
@@ -211,7 +211,7 @@ class Batcher:
     def _refusal(self) -> Refusal:
         return Refusal("Unhealthy", f"The model has ended and cannot be started again: {self.broken}")
 
-    async def _run(self, worker: Worker, parts: list[Part]) -> None:
+    async def _run(self, worker: Worker, parts: list[_Part]) -> None:
         """Runs one batch and finishes its jobs."""
         jobs = [job for job, _ in parts]
         self.running += 1
@@ -238,7 +238,7 @@ class Batcher:
         finally:
             self.running -= 1
 
-    def _again(self, parts: list[Part], process: tuple[Worker, int]) -> None:
+    def _again(self, parts: list[_Part], process: tuple[Worker, int]) -> None:
         """Queues a batch again, before all others. A job in two processes that ended fails."""
         for job, numbers in reversed(parts):
             job.deaths.add(process)
@@ -252,7 +252,7 @@ class Batcher:
                     self.waiting.remove(job)
                 self.waiting.appendleft(job)
 
-    def _next(self) -> list[Part]:
+    def _next(self) -> list[_Part]:
         """Removes the next batch from the queue and returns it."""
         while self.waiting and self.waiting[0].done.done():
             self.waiting.popleft()  # another of its sequences failed
@@ -272,7 +272,7 @@ class Batcher:
                 pool.append((job, number))
                 lengths.append(int(job.ids.lengths[number]))
                 tokens += lengths[-1]
-            if tokens > LOOKED_AT * most:
+            if tokens > _BUDGETS_SEARCHED * most:
                 break
         chosen = next(batch for batch in batches(lengths, max_tokens=most) if 0 in batch)
         numbers = dict[Job, list[int]]()
@@ -290,14 +290,14 @@ class Batcher:
         return [(job, np.array(taken, np.int64)) for job, taken in numbers.items()]
 
 
-def joined(parts: Sequence[Part]) -> Sequences:
+def joined(parts: Sequence[_Part]) -> Sequences:
     """Returns the sequences of several jobs as one batch."""
     return Sequences.joined(
         [job.ids if len(numbers) == len(job.ids) else job.ids.take(numbers) for job, numbers in parts]
     )
 
 
-def split(parts: Sequence[Part], arrays: Mapping[str, NDArray[Any]]) -> None:
+def split(parts: Sequence[_Part], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Gives each job its rows of a batch's arrays."""
     at = dict.fromkeys(("token", "sequence", "position"), 0)
     for job, numbers in parts:

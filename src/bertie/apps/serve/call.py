@@ -17,7 +17,7 @@ from bertie.apps.serve.served import LongTexts, Served
 from bertie.apps.serve.ticket import RequestUsage, Ticket
 from bertie.platform import Example, Prediction, Sequences, TextPipeline
 
-Place = Callable[[int], str]
+_Place = Callable[[int], str]
 Segments = Sequence[Sequence[Sequence[int]]]
 """For each example its one or two texts as token ids."""
 OnAnswers = Callable[["Call", Sequence[Example], Sequences, Sequence[Prediction]], None]
@@ -81,7 +81,9 @@ class Call:
         pipeline = pipeline or self.model.pipeline
         return replace(pipeline, too_long=self.model.policy(self.reading.too_long, pipeline))
 
-    async def predict(self, examples: Sequence[Example], place: Place, own: TextPipeline | None = None) -> list[Answer]:
+    async def predict(
+        self, examples: Sequence[Example], place: _Place, own: TextPipeline | None = None
+    ) -> list[Answer]:
         """Returns the answers to examples. own: the pipeline of one head. Raises Refusal."""
         pipeline = self.pipeline(own)
         encoded = await self.encode(pipeline, examples, place)
@@ -96,7 +98,7 @@ class Call:
         self,
         pipeline: TextPipeline,
         examples: Sequence[Example],
-        place: Place,
+        place: _Place,
         segments: Callable[[], Segments] | None = None,
     ) -> Sequences:
         """Admits the examples and returns their token ids. segments: makes the ids of their texts. Raises Refusal."""
@@ -128,7 +130,7 @@ def ids_of(
     return pipeline.encode_ends(examples) if side == "left" else pipeline.encode(examples)
 
 
-def check_fits(pipeline: TextPipeline, encoded: Sequences, place: Place) -> None:
+def check_fits(pipeline: TextPipeline, encoded: Sequences, place: _Place) -> None:
     """Raises Refusal for a text that is longer than the model reads, where it must not be."""
     if pipeline.too_long != "error":
         return

@@ -20,17 +20,17 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
-from bertie.apps.serve.errors import STATUS, Refusal
+from bertie.apps.serve.errors import STATUS_CODES, Refusal
 
 JSON = "application/json"
-ERRORS = {status: kind for kind, status in STATUS.items() if kind != "Tokenizer"}
+ERRORS = {status: kind for kind, status in STATUS_CODES.items() if kind != "Tokenizer"}
 ERROR_SCHEMA = {
     "type": "object",
     "properties": {"error": {}, "error_type": {"type": "string"}},
     "required": ["error"],
 }
 ASSETS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
-POLICY = (
+_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'"
 )
 SWAGGER = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Bertie: routes</title>
@@ -38,7 +38,7 @@ SWAGGER = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>B
 <link rel="stylesheet" href="/docs/swagger-ui.css"></head><body><div id="ui"></div>
 <script src="/docs/swagger-ui-bundle.js"></script><script src="/docs/begin.js"></script></body></html>
 """
-BEGIN = 'SwaggerUIBundle({url: "/openapi.json", dom_id: "#ui", deepLinking: true});\n'
+_BEGIN = 'SwaggerUIBundle({url: "/openapi.json", dom_id: "#ui", deepLinking: true});\n'
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Operation:
         """Returns it in the form of OpenAPI. schema: of the body."""
         answers = {kind: {"schema": {} if kind == JSON else {"type": "string"}} for kind in self.content}
         error = {JSON: {"schema": ERROR_SCHEMA}}
-        record: dict[str, Any] = {
+        record: dict[str, object] = {
             "tags": [self.tag],
             "summary": self.summary,
             "operationId": name,
@@ -109,7 +109,7 @@ class Address(Route):
         await response(scope, receive, send)
 
 
-def openapi(addresses: Iterable[Address], version: str) -> dict[str, Any]:
+def openapi(addresses: Iterable[Address], version: str) -> dict[str, object]:
     """Returns the description of the addresses in the form of OpenAPI."""
     every = [(one.path_format, one.method, one.operation) for one in addresses if one.operation]
     bodies = dict.fromkeys(one.body for _, _, one in every if one.body)
@@ -144,7 +144,7 @@ def content(path: Path) -> bytes:
 
 def docs_addresses(addresses: Iterable[Address], version: str) -> list[Address]:
     """Returns /docs and its files. addresses: those that are described."""
-    folder, headers, described = assets(), {"content-security-policy": POLICY}, tuple(addresses)
+    folder, headers, described = assets(), {"content-security-policy": _POLICY}, tuple(addresses)
 
     @cache
     def description() -> bytes:
@@ -159,7 +159,7 @@ def docs_addresses(addresses: Iterable[Address], version: str) -> list[Address]:
     async def file(request: Request) -> Response:
         name = request.path_params["name"]
         if name == "begin.js":
-            return Response(BEGIN, media_type="text/javascript")
+            return Response(_BEGIN, media_type="text/javascript")
         if folder is None or name not in ASSETS:
             return Response(status_code=404)
         return Response(content(folder / name), media_type=ASSETS[name])

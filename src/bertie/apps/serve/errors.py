@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails, from_json
 
 from bertie.platform import BertieError
 
-STATUS = {
+STATUS_CODES = {
     "Empty": 400,
     "Unauthorized": 401,
     "NotFound": 404,
@@ -43,7 +43,7 @@ class Refusal(Exception):
     code: str = ""
 
     def __post_init__(self) -> None:
-        self.status = self.status or STATUS[self.kind]
+        self.status = self.status or STATUS_CODES[self.kind]
 
     def __str__(self) -> str:
         return self.message

@@ -18,9 +18,9 @@ from bertie.apps.serve.inputs import Inputs, single_example
 from bertie.apps.serve.labels import check_texts
 from bertie.platform import Encoding, Sequences, Spans, nearest
 
-EXPLAINED = ("sequence", "multilabel", "rank", "regression", "tagging", "span", "mlm")
-MOST_TOKENS = 128  # that are read of an explained text, since each costs a pass over all of them
-NUMBER_BYTES = 4
+EXPLAINED_HEADS = ("sequence", "multilabel", "rank", "regression", "tagging", "span", "mlm")
+_MAX_TOKENS = 128  # that are read of an explained text, since each costs a pass over all of them
+_NUMBER_BYTES = 4
 Chosen = tuple[NDArray[np.float32], str]
 """The logit of each version (K,), and what it is of."""
 
@@ -32,13 +32,13 @@ async def explain(call: Call, body: schemas.ExplainBody) -> object:
     """
     example, usage = single_example(call.model.pipeline, body.inputs), call.usage
     texts = example.texts
-    kind = next(kind for kind in call.model.kinds if kind in EXPLAINED)
+    kind = next(kind for kind in call.model.kinds if kind in EXPLAINED_HEADS)
     if kind != "mlm":
         check_texts(call, Inputs([body.inputs], True, "inputs".format), [example])
     check_choice(kind, body)
     call.ticket.take(1)
     usage.characters += sum(map(len, texts))
-    length = min(call.model.pipeline.max_length, MOST_TOKENS)
+    length = min(call.model.pipeline.max_length, _MAX_TOKENS)
     encoding = call.model.tokenizer.encode(*texts, max_length=length)
     if kind == "mlm":
         encoding = call.model.pipeline.as_filled(texts, encoding, length)
@@ -47,8 +47,8 @@ async def explain(call: Call, body: schemas.ExplainBody) -> object:
         raise Refusal("Validation", NO_WORDS, param="inputs")
     output = "mlm" if kind == "mlm" else call.model.pipeline.task.output
     versions, hidden = occluded(call, encoding, output)
-    if (size := call.model.facts.heads.get(output, 1)) > MOST_TOKENS:
-        call.ticket.take_bytes(len(versions) * size * NUMBER_BYTES)
+    if (size := call.model.facts.heads.get(output, 1)) > _MAX_TOKENS:
+        call.ticket.take_bytes(len(versions) * size * _NUMBER_BYTES)
     found = (await call.ticket.arrays(versions, (output,)))[output]
     numbers, about = CHOOSE[kind](call, body, encoding, texts, found.reshape(len(versions), -1, found.shape[-1]))
     values = np.zeros(len(encoding))

@@ -34,7 +34,7 @@ App = Callable[[MutableMapping[str, object], Receive, Send], Awaitable[None]]
 
 OPEN = re.compile(r"/|/health|/healthz|/readyz|/docs|/docs/[\w.-]+|/page/[\w.-]+|/openapi\.json")
 """What GET and HEAD answer without a key: probes, and pages that hold no answer of a model. All else needs the key."""
-EVENTS = b"text/event-stream"
+_EVENTS = b"text/event-stream"
 SLICE = 1 << 16  # bytes of an answer that are sent at once
 DROP = "drop"  # in a scope's state: ends a connection whose client does not read
 PORT = re.compile(r":\d*$")
@@ -89,7 +89,7 @@ class Guard:
                 if self.draining():
                     message["headers"].append((b"connection", b"close"))
                 seen.begun = True
-                seen.streaming = any(value.startswith(EVENTS) for _, value in message["headers"])
+                seen.streaming = any(value.startswith(_EVENTS) for _, value in message["headers"])
             elif not message.get("more_body"):
                 seen.streaming = False
             if drop is None:

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-LENGTHS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+_LENGTHS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
@@ -63,13 +63,13 @@ class Metrics:
         self.queue = self._times("te_request_queue_duration", "Waiting for a batch, in seconds.")
         self.inference = self._times("te_request_inference_duration", "In the model, in seconds.")
         self.length = Histogram(
-            "te_request_input_length", "Tokens of a request.", buckets=LENGTHS, registry=self.registry
+            "te_request_input_length", "Tokens of a request.", buckets=_LENGTHS, registry=self.registry
         )
         self.batch_size = Histogram(
             "te_batch_next_size", "Sequences of a batch.", buckets=BATCHES, registry=self.registry
         )
         self.batch_tokens = Histogram(
-            "te_batch_next_tokens", "Tokens of a batch.", buckets=LENGTHS, registry=self.registry
+            "te_batch_next_tokens", "Tokens of a batch.", buckets=_LENGTHS, registry=self.registry
         )
         self.queue_size = self._gauge("te_queue_size", "Sequences that wait.")
         self.inflight_tokens = self._gauge("bertie_inflight_tokens", "Tokens admitted and not yet answered.")

@@ -26,10 +26,10 @@ from bertie.apps.serve.server import FLUSH_S, Options, bind, build, limits_of
 from bertie.platform import BertieError, UsageError
 
 FRONT, MODELS = "bertie", "bertie-models"  # applications in Ray Serve; the first stays while the second is replaced
-TRIES = 3  # replicas that a request is sent to
+_TRIES = 3  # replicas that a request is sent to
 TARGET = 8  # requests in progress per thread of a replica, above which replicas are added
 SCALE_S, HEALTH_S = 5.0, 5.0
-STARTS = 2  # of a new version, that fail, until the old one is kept
+_MAX_FAILED_STARTS = 2  # of a new version, that fail, until the old one is kept
 SURGE = 20  # percent of replicas, at least one, that are added while a new version replaces the old one
 ANY_NUMBER, MOST_OPEN = 1 << 62, 4_096  # of texts; of requests in Front
 SET_BY_FRONT = {b"x-request-id", *(name for name, _ in SAFE)}
@@ -117,7 +117,7 @@ class Front:
         from ray.exceptions import RayActorError
         from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError
 
-        for _ in range(TRIES):
+        for _ in range(_TRIES):
             try:
                 answered: Answered = await self.replicas.remote(asked)
                 return answered
@@ -218,7 +218,7 @@ def deploy(options: Options, most: int | None) -> None:
         max_queued_requests=options.max_concurrent,
         graceful_shutdown_timeout_s=options.drain_s,
         max_surge_percent=SURGE if has_capacity else 0,
-        max_constructor_retry_count=STARTS,
+        max_constructor_retry_count=_MAX_FAILED_STARTS,
         health_check_period_s=HEALTH_S,
         ray_actor_options={"num_cpus": needed["CPU"], "num_gpus": needed["GPU"]},
         **size,

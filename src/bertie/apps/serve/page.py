@@ -7,11 +7,11 @@ from starlette.responses import Response
 
 from bertie.apps.serve.docs import Address
 
-POLICY = (
+_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_CONTENT_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 FOLDER = files("bertie.apps.serve") / "static"
 
 
@@ -20,13 +20,13 @@ def page_addresses() -> list[Address]:
     contents = (
         {entry.name: entry.read_bytes() for entry in FOLDER.iterdir() if entry.is_file()} if FOLDER.is_dir() else {}
     )
-    headers = {"content-security-policy": POLICY, "cache-control": "no-cache"}
+    headers = {"content-security-policy": _POLICY, "cache-control": "no-cache"}
 
     async def file(request: Request) -> Response:
         name = request.path_params.get("name", "index.html")
         if name not in contents:
             return Response(status_code=404)
-        kind = KINDS[name[name.rindex(".") :]]
+        kind = _CONTENT_TYPES[name[name.rindex(".") :]]
         return Response(contents[name], media_type=f"{kind}; charset=utf-8", headers=headers)
 
     return [Address("/", file), Address("/page/{name}", file)]

@@ -13,17 +13,17 @@ MAX_HEADERS = 100
 MAX_LINE = 1_024  # bytes of the line before a chunk
 FRAMING = 8  # bytes around the chunks for each byte of them; chunks of one byte have 5
 
-TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-FIELD = TOKEN + rb":[\t -~\x80-\xff]*\r\n"
-HEAD = re.compile(rb"(%s) ([!-\"$-~]+) HTTP/(1\.[01])\r\n((?:%s)*)\r\n" % (TOKEN, FIELD))
-TRAILER = re.compile(FIELD)
-CHUNK = re.compile(rb"([0-9A-Fa-f]{1,8})[\t ]*(;[\t -~\x80-\xff]*)?\r\n")
-START = re.compile(TOKEN)
-NEVER = re.compile(rb"[^\t\r\n -~\x80-\xff]|(?<!\r)\n|\r(?=[^\n])")
+_TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_FIELD = _TOKEN + rb":[\t -~\x80-\xff]*\r\n"
+_REQUEST_HEAD = re.compile(rb"(%s) ([!-\"$-~]+) HTTP/(1\.[01])\r\n((?:%s)*)\r\n" % (_TOKEN, _FIELD))
+TRAILER = re.compile(_FIELD)
+_CHUNK_HEADER = re.compile(rb"([0-9A-Fa-f]{1,8})[\t ]*(;[\t -~\x80-\xff]*)?\r\n")
+_START = re.compile(_TOKEN)
+_BAD_BYTES = re.compile(rb"[^\t\r\n -~\x80-\xff]|(?<!\r)\n|\r(?=[^\n])")
 """What no head contains, so that one without an end is refused soon."""
-LENGTH = re.compile(rb"[0-9]{1,15}")
+_LENGTH = re.compile(rb"[0-9]{1,15}")
 ABSOLUTE = re.compile(rb"https?://([^/?]+)/", re.IGNORECASE)
-FINAL = b"close"
+_CLOSE = b"close"
 ONCE = frozenset(
     [b"host", b"content-length", b"transfer-encoding", b"content-type", b"content-encoding", b"authorization"]
 )
@@ -88,12 +88,12 @@ class Parser:
         if max(end, 0 if end > 3 else len(self.buffer)) > MAX_HEADER_BYTES:
             raise Malformed(f"The headers have more than {MAX_HEADER_BYTES:,} bytes.")
         if end < 4:
-            if not START.match(self.buffer) or NEVER.search(self.buffer, max(0, self._scanned - 1)):
+            if not _START.match(self.buffer) or _BAD_BYTES.search(self.buffer, max(0, self._scanned - 1)):
                 raise Malformed("The head has a line end or a character that is not allowed.")
             self._scanned = len(self.buffer)
             return False
         self._scanned = 0
-        match = HEAD.fullmatch(self._take(end))
+        match = _REQUEST_HEAD.fullmatch(self._take(end))
         if match is None:
             raise Malformed("The head does not follow the grammar of HTTP/1.1.")
         self._begin(*match.groups())
@@ -115,7 +115,7 @@ class Parser:
                     raise Malformed(f"The header {name.decode()} occurs twice.")
                 once[name] = value
             elif name == b"connection":
-                self.last = self.last or FINAL in [one.strip(b" \t") for one in value.lower().split(b",")]
+                self.last = self.last or _CLOSE in [one.strip(b" \t") for one in value.lower().split(b",")]
             handler.on_header(name, value)
         self._check(target, once.get(b"host"))
         self._frame(once.get(b"content-length"), once.get(b"transfer-encoding"))
@@ -150,7 +150,7 @@ class Parser:
         line = self._line()
         if not line:
             return False
-        match = CHUNK.fullmatch(line)
+        match = _CHUNK_HEADER.fullmatch(line)
         if match is None:
             raise Malformed("A chunk has no valid size.")
         self._left = int(match[1], 16)
@@ -210,6 +210,6 @@ class Parser:
 
 def length(value: bytes) -> int:
     """Returns the number of a Content-Length (RFC 9110, 8.6). Raises Malformed."""
-    if not LENGTH.fullmatch(value):
+    if not _LENGTH.fullmatch(value):
         raise Malformed("Content-Length must be a number of at most 15 digits.")
     return int(value)

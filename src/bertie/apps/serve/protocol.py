@@ -26,7 +26,7 @@ MAX_CONNECTIONS = 4_096  # and at most half of the files that the process may op
 HEADER_S = 10.0  # until the headers of a request are there, from its first byte or from the connection
 REST_S = 10.0  # for the rest of a request that was refused early, which is read and dropped
 WRITE_S = 20.0  # after which a client that reads too slowly, or a closing connection, is dropped
-AT_ONCE = 8  # requests that begin in one turn of the event loop
+_REQUESTS_PER_TURN = 8  # requests that begin in one turn of the event loop
 FULL_S = 1.0  # after which a connection above the limit is dropped when it sends nothing
 
 
@@ -46,14 +46,14 @@ class Turns:
         """Begins a request, now or in one of the next turns."""
         if not self._begun:
             asyncio.get_running_loop().call_soon(self._next)
-        if self._begun < AT_ONCE:
+        if self._begun < _REQUESTS_PER_TURN:
             self._begun += 1
             begin()
         else:
             self._waiting.append(begin)
 
     def _next(self) -> None:
-        self._begun = min(len(self._waiting), AT_ONCE)
+        self._begun = min(len(self._waiting), _REQUESTS_PER_TURN)
         if self._begun:
             asyncio.get_running_loop().call_soon(self._next)
         for _ in range(self._begun):

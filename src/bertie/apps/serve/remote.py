@@ -17,7 +17,7 @@ from bertie.apps.serve import wire
 from bertie.apps.serve.log import LOG
 from bertie.platform import BertieError, DataError, Facts, Sequences, UsageError
 
-Message = tuple[dict[str, Any], dict[str, NDArray[Any]]]
+_Message = tuple[dict[str, Any], dict[str, NDArray[Any]]]
 OnToken = Callable[[int], None]
 MAX_BUFFER = 1 << 26  # bytes of a reply that the stream holds before it is read
 RESTART_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # waits between starts that fail one after another
@@ -63,7 +63,7 @@ class Worker:
         self._loaded = False
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._answers: dict[int, asyncio.Future[Message]] = {}
+        self._answers: dict[int, asyncio.Future[_Message]] = {}
         self._parts: dict[int, OnToken] = {}
         self._numbers = itertools.count()
         self._listener: asyncio.Task[None] | None = None
@@ -135,7 +135,7 @@ class Worker:
         if self._streams is None or not self._loaded:
             raise WorkerDied
         number, process = next(self._numbers), self._process
-        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[_Message] = asyncio.get_running_loop().create_future()
         self._answers[number], header = answer, {"number": number, "outputs": list(outputs), "adapter": adapter}
         if on_token is not None:
             self._parts[number], header["stream"] = on_token, True
@@ -165,7 +165,7 @@ class Worker:
                 return
             if header.get("more"):
                 if on_token := self._parts.get(header["number"]):
-                    on_token(int(arrays[wire.TOKEN][0]))
+                    on_token(int(arrays[wire.GENERATED_TOKEN][0]))
                 continue
             answer = self._answers.get(header["number"])
             if answer is not None and not answer.done():
@@ -180,7 +180,7 @@ class Worker:
             if not answer.done():
                 answer.set_exception(WorkerDied())
 
-    async def _receive(self) -> Message:
+    async def _receive(self) -> _Message:
         assert self._streams is not None
         reader = self._streams[0]
         try:

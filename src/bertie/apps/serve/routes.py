@@ -13,9 +13,9 @@ from pydantic import BaseModel, TypeAdapter
 from bertie.apps.serve import explaining, generating, openai, own, pipelines, schemas, tei
 from bertie.apps.serve.call import Call
 from bertie.apps.serve.docs import ERRORS, JSON, Operation
-from bertie.apps.serve.served import ANY_TASK, VECTORS, Served
+from bertie.apps.serve.served import ANY_TASK, VECTORS_OUTPUT, Served
 
-LABELS = ("sequence", "multilabel", "pattern", "rank", "relation", "regression")
+_LABEL_TASKS = ("sequence", "multilabel", "pattern", "rank", "relation", "regression")
 ANY = ()
 
 
@@ -49,25 +49,29 @@ class Route:
 TEI, OPENAI, COHERE = "Text Embeddings Inference", "OpenAI", "Cohere"
 TGI = "Text Generation Inference"
 PIPELINES, OWN = "Hugging Face pipelines", "Bertie"
-TEXT = {"inputs": "The soup was cold."}
-PAIR = {"query": "Where is the library?", "texts": ["It is in the town hall.", "Soup is served hot."]}
+TEXT_EXAMPLE = {"inputs": "The soup was cold."}
+_PAIR_EXAMPLE = {"query": "Where is the library?", "texts": ["It is in the town hall.", "Soup is served hot."]}
 COMPARED = {"source_sentence": "The soup was cold.", "sentences": ["The soup had cooled.", "It rains."]}
-ASKED = {"question": "Where is the library?", "context": "The library is in the old town hall."}
+_QUESTION_EXAMPLE = {"question": "Where is the library?", "context": "The library is in the old town hall."}
 CHOICE = {"context": "It began to rain, so she", "choices": ["took a coat.", "ate a pear."]}
-NAMES = {"text": "Ada lived in Paris.", "subject": {"start": 0, "end": 3}, "object": {"start": 13, "end": 18}}
+_RELATION_EXAMPLE = {
+    "text": "Ada lived in Paris.",
+    "subject": {"start": 0, "end": 3},
+    "object": {"start": 13, "end": 18},
+}
 STREAMED = (JSON, "text/event-stream")
 FOLLOWING = {"first": "It began to rain.", "second": "She took a coat."}
 
 RANKERS = ("rank", "regression", "choice")
-VECTOR_KINDS = ("embed", VECTORS)
+VECTOR_KINDS = ("embed", VECTORS_OUTPUT)
 
 ROUTES: tuple[Route, ...] = (
-    Route("/embed", VECTOR_KINDS, schemas.EmbedBody, tei.embed, TEI, TEXT),
-    Route("/embed_all", VECTOR_KINDS, schemas.EmbedAllBody, tei.embed_all, TEI, TEXT),
+    Route("/embed", VECTOR_KINDS, schemas.EmbedBody, tei.embed, TEI, TEXT_EXAMPLE),
+    Route("/embed_all", VECTOR_KINDS, schemas.EmbedAllBody, tei.embed_all, TEI, TEXT_EXAMPLE),
     Route("/similarity", VECTOR_KINDS, schemas.SimilarityBody, tei.similarity, TEI, {"inputs": COMPARED}),
-    Route("/predict", LABELS, schemas.PredictBody, tei.predict, TEI, TEXT),
-    Route("/rerank", RANKERS, schemas.RerankBody, tei.rerank, TEI, PAIR),
-    Route("/tokenize", ANY, schemas.TokenizeBody, tei.tokenize, TEI, TEXT),
+    Route("/predict", _LABEL_TASKS, schemas.PredictBody, tei.predict, TEI, TEXT_EXAMPLE),
+    Route("/rerank", RANKERS, schemas.RerankBody, tei.rerank, TEI, _PAIR_EXAMPLE),
+    Route("/tokenize", ANY, schemas.TokenizeBody, tei.tokenize, TEI, TEXT_EXAMPLE),
     Route("/decode", ANY, schemas.DecodeBody, tei.decode, TEI, {"ids": [5, 6, 7]}),
     Route(
         "/v1/embeddings",
@@ -83,7 +87,7 @@ ROUTES: tuple[Route, ...] = (
         schemas.RerankBody,
         tei.rerank,
         COHERE,
-        {"query": PAIR["query"], "documents": PAIR["texts"], "top_n": 1},
+        {"query": _PAIR_EXAMPLE["query"], "documents": _PAIR_EXAMPLE["texts"], "top_n": 1},
     ),
     Route(
         "/classify",
@@ -93,7 +97,14 @@ ROUTES: tuple[Route, ...] = (
         OWN,
         {"input": ["The soup was cold."]},
     ),
-    Route("/text_classification", LABELS, schemas.PipelineBody, pipelines.text_classification, PIPELINES, TEXT),
+    Route(
+        "/text_classification",
+        _LABEL_TASKS,
+        schemas.PipelineBody,
+        pipelines.text_classification,
+        PIPELINES,
+        TEXT_EXAMPLE,
+    ),
     Route(
         "/ner",
         ("tagging",),
@@ -102,14 +113,24 @@ ROUTES: tuple[Route, ...] = (
         PIPELINES,
         {"inputs": "Ada lived in Paris."},
     ),
-    Route("/qa", ("span",), schemas.QuestionBody, pipelines.question_answering, PIPELINES, {"inputs": ASKED}),
+    Route(
+        "/qa", ("span",), schemas.QuestionBody, pipelines.question_answering, PIPELINES, {"inputs": _QUESTION_EXAMPLE}
+    ),
     Route(
         "/fill_mask", ("mlm",), schemas.PipelineBody, pipelines.fill_mask, PIPELINES, {"inputs": "The [MASK] was cold."}
     ),
     Route("/choose", ("choice",), schemas.ChooseBody, own.choose, OWN, {"inputs": CHOICE}),
-    Route("/relate", ("relation",), schemas.RelateBody, own.relate, OWN, {"inputs": NAMES}),
-    Route("/generate", ("text2text",), schemas.GenerateBody, generating.generate, PIPELINES, TEXT, STREAMED),
-    Route("/generate_stream", ("text2text",), schemas.GenerateBody, generating.generate_stream, TGI, TEXT, STREAMED),
+    Route("/relate", ("relation",), schemas.RelateBody, own.relate, OWN, {"inputs": _RELATION_EXAMPLE}),
+    Route("/generate", ("text2text",), schemas.GenerateBody, generating.generate, PIPELINES, TEXT_EXAMPLE, STREAMED),
+    Route(
+        "/generate_stream",
+        ("text2text",),
+        schemas.GenerateBody,
+        generating.generate_stream,
+        TGI,
+        TEXT_EXAMPLE,
+        STREAMED,
+    ),
     Route("/parse", ("parse",), schemas.AnswerBody, own.answer, OWN, {"inputs": "Ada lived in Paris."}),
     Route(
         "/score",
@@ -120,8 +141,8 @@ ROUTES: tuple[Route, ...] = (
         {"inputs": [["A first text.", "A second text."]]},
     ),
     Route("/next_sentence", ("pair",), schemas.NextSentenceBody, own.next_sentence, OWN, {"inputs": FOLLOWING}),
-    Route("/explain", explaining.EXPLAINED, schemas.ExplainBody, explaining.explain, OWN, TEXT),
-    Route("/answer", (ANY_TASK,), schemas.AnswerBody, own.answer, OWN, TEXT),
+    Route("/explain", explaining.EXPLAINED_HEADS, schemas.ExplainBody, explaining.explain, OWN, TEXT_EXAMPLE),
+    Route("/answer", (ANY_TASK,), schemas.AnswerBody, own.answer, OWN, TEXT_EXAMPLE),
 )
 
 PIPELINE = {
@@ -140,7 +161,7 @@ PIPELINE = {
         "mlm": "/fill_mask",
         "pair": "/next_sentence",
         "embed": "/embed",
-        VECTORS: "/embed",
+        VECTORS_OUTPUT: "/embed",
     },
 }
 """What POST / is for a model, by the first of its kinds; of another task /answer."""

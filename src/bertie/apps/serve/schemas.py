@@ -8,10 +8,10 @@ from pydantic_core import PydanticCustomError
 MOST_TEXT = 1 << 21  # characters of a text; the body's limit is usually met first
 MOST_QUERY = 1_000  # characters of a question for an index, each word of which is looked up
 MOST_WRITTEN, MOST_BEAMS = 512, 8  # tokens and beams of a generated text: others wait for it
-T = TypeVar("T")
-Many = Annotated[list[T], Field(fail_fast=True)]
+_T = TypeVar("_T")
+Many = Annotated[list[_T], Field(fail_fast=True)]
 """A list whose first fault is enough: of a million wrong values a message each would take gigabytes."""
-Text = Annotated[str, Field(max_length=MOST_TEXT)]
+_Text = Annotated[str, Field(max_length=MOST_TEXT)]
 TokenIds = Many[Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]]
 Side = Annotated[
     Literal["left", "right"], BeforeValidator(lambda side: side.lower() if isinstance(side, str) else side)
@@ -60,7 +60,7 @@ class Limited(Body):
 class EmbedBody(Limited):
     """Texts to embed. dimensions: number of dimensions to keep, for a model that was trained for it."""
 
-    inputs: Text | Many[Text | TokenIds]
+    inputs: _Text | Many[_Text | TokenIds]
     prompt_name: str | None = None
     normalize: bool = True
     dimensions: Annotated[int, Field(ge=1)] | None = None
@@ -69,7 +69,7 @@ class EmbedBody(Limited):
 class EmbedAllBody(Limited):
     """Texts whose tokens are embedded. layer: 0 is the embeddings; negative numbers count from the last layer."""
 
-    inputs: Text | Many[Text | TokenIds]
+    inputs: _Text | Many[_Text | TokenIds]
     prompt_name: str | None = None
     layer: int = -1
 
@@ -77,15 +77,15 @@ class EmbedAllBody(Limited):
 class Document(Keys):
     """A text to rank. Other keys are ignored."""
 
-    text: Text
+    text: _Text
 
 
 class RerankBody(Limited):
     """A query and the texts to rank, as `texts` (Text Embeddings Inference) or `documents` (Cohere)."""
 
-    query: Text
-    texts: Many[Text] | None = None
-    documents: Many[Text | Document] | None = None
+    query: _Text
+    texts: Many[_Text] | None = None
+    documents: Many[_Text | Document] | None = None
     raw_scores: bool = False
     return_text: bool = False
     return_documents: bool = False
@@ -102,20 +102,20 @@ class RerankBody(Limited):
 class PredictBody(Limited):
     """A text; a list of two texts, which is one pair; or a batch of lists of one or two texts."""
 
-    inputs: Text | Many[Text] | Many[Many[Text]]
+    inputs: _Text | Many[_Text] | Many[Many[_Text]]
     raw_scores: bool = False
 
 
 class ClassifyBody(Limited):
     """Texts or pairs of texts to classify."""
 
-    input: Text | Many[Text | Many[Text]]
+    input: _Text | Many[_Text | Many[_Text]]
 
 
 class ExplainBody(Body):
     """A text or a pair of texts. label: a label or masked word, by default the predicted one; word: of a tagger."""
 
-    inputs: Text | Annotated[list[Text], Field(max_length=2, fail_fast=True)]
+    inputs: _Text | Annotated[list[_Text], Field(max_length=2, fail_fast=True)]
     label: str | None = None
     word: Annotated[int, Field(ge=1)] | None = None
 
@@ -123,7 +123,7 @@ class ExplainBody(Body):
 class AttentionBody(Body):
     """A text or a pair of texts. layer, head: from 1; default: the head with the strongest links between words."""
 
-    inputs: Text | Annotated[list[Text], Field(max_length=2, fail_fast=True)]
+    inputs: _Text | Annotated[list[_Text], Field(max_length=2, fail_fast=True)]
     layer: Annotated[int, Field(ge=1)] | None = None
     head: Annotated[int, Field(ge=1)] = 1
 
@@ -131,8 +131,8 @@ class AttentionBody(Body):
 class SimilarityInputs(Keys):
     """A sentence and the sentences to compare it with."""
 
-    source_sentence: Text
-    sentences: Many[Text]
+    source_sentence: _Text
+    sentences: Many[_Text]
 
 
 class SimilarityBody(Limited):
@@ -144,7 +144,7 @@ class SimilarityBody(Limited):
 class TokenizeBody(Body):
     """Texts to tokenize."""
 
-    inputs: Text | Many[Text]
+    inputs: _Text | Many[_Text]
     add_special_tokens: bool = True
 
 
@@ -158,7 +158,7 @@ class DecodeBody(Body):
 class EmbeddingsBody(Body):
     """OpenAI's request for embeddings."""
 
-    input: Text | TokenIds | Many[Text] | Many[TokenIds]
+    input: _Text | TokenIds | Many[_Text] | Many[TokenIds]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int, Field(ge=1)] | None = None
     user: str | None = None
@@ -182,7 +182,7 @@ class TagParameters(Parameters):
 class PipelineBody(Limited):
     """Texts for a pipeline of transformers."""
 
-    inputs: Text | Many[Text]
+    inputs: _Text | Many[_Text]
     parameters: Parameters = Parameters()
 
 
@@ -208,7 +208,7 @@ class Writing(Keys):
 class GenerateBody(Limited):
     """Texts for which to generate a text. stream: one text, as server-sent events while it is generated."""
 
-    inputs: Text | Many[Text]
+    inputs: _Text | Many[_Text]
     parameters: Writing = Writing()
     stream: bool = False
 
@@ -222,8 +222,8 @@ class TagBody(PipelineBody):
 class Question(Keys):
     """A question and a context."""
 
-    question: Text
-    context: Text
+    question: _Text
+    context: _Text
 
 
 class QuestionBody(Limited):
@@ -246,8 +246,8 @@ class AnswerBody(Limited):
 class Choices(Keys):
     """A context and its choices."""
 
-    context: Text
-    choices: Annotated[Many[Text], Field(min_length=2)]
+    context: _Text
+    choices: Annotated[Many[_Text], Field(min_length=2)]
 
 
 class ChooseBody(Limited):
@@ -267,7 +267,7 @@ class Stretch(Keys):
 class Related(Keys):
     """A text with two entities."""
 
-    text: Text
+    text: _Text
     subject: Stretch
     object: Stretch
 
@@ -281,8 +281,8 @@ class RelateBody(Limited):
 class NextSentence(Keys):
     """Two texts."""
 
-    first: Text
-    second: Text
+    first: _Text
+    second: _Text
 
 
 class NextSentenceBody(Limited):

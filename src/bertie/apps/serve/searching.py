@@ -19,7 +19,7 @@ from bertie.apps.serve.served import Served
 from bertie.apps.serve.ticket import RequestUsage, Ticket
 from bertie.platform import DataError, Example, Facts, Predictor, Sequences, TextPipeline, nearest
 
-POOL = ThreadPoolExecutor(2, "bertie-search")
+_POOL = ThreadPoolExecutor(2, "bertie-search")
 RANKERS, READERS = ("rank", "choice", "regression"), ("span",)
 STAGE_S = 120.0  # for a model's part of a search; a thread that waits for a server that has ended must end too
 
@@ -86,7 +86,7 @@ async def search(fleet: Fleet, call: Call, body: schemas.SearchBody) -> object:
     ]
     if embedder := stages[0]:
         stages[0] = embedder.replace(task_or_none=embedder.pipeline.embedder, too_long="truncate")
-    passages = await asyncio.get_running_loop().run_in_executor(POOL, index.search, body, stages)
+    passages = await asyncio.get_running_loop().run_in_executor(_POOL, index.search, body, stages)
     return {"index": name, **passages.as_json(), "truncated": call.usage.truncated}
 
 

@@ -11,7 +11,7 @@ from bertie.apps.serve.batcher import Batcher
 from bertie.platform import Facts, ModelFolder, PairHead, TextPipeline
 
 LongTexts = Literal["truncate", "window", "error"]
-VECTORS = "vectors"  # what every encoder can answer with
+VECTORS_OUTPUT = "vectors"  # what every encoder can answer with
 ANY_TASK = "any task"  # what a model with a task is
 
 
@@ -70,7 +70,7 @@ class Served:
     def kinds(self) -> tuple[str, ...]:
         """The kinds of requests it answers: its task, then the heads of pre-training, then vectors, if it has them."""
         task = (self.pipeline.task_name,) if self.pipeline.task_or_none else ()
-        vectors = (VECTORS,) if self.pipeline.embedder.output in self.facts.outputs else ()
+        vectors = (VECTORS_OUTPUT,) if self.pipeline.embedder.output in self.facts.outputs else ()
         return (*task, *(head for head in ("mlm", "pair") if head in self.facts.heads), *vectors)
 
     def suits(self, kinds: Iterable[str]) -> bool:
@@ -111,7 +111,9 @@ class Served:
         names = {"id2label": labels, "label2id": {label: int(i) for i, label in labels.items()}}
         kind = self.kinds[0]
         public = {"sequence": "classifier", "multilabel": "classifier", "rank": "reranker", "regression": "reranker"}
-        model_type = {"embedding": {"pooling": self.pipeline.embedder.pooling}} if kind in ("embed", VECTORS) else None
+        model_type = (
+            {"embedding": {"pooling": self.pipeline.embedder.pooling}} if kind in ("embed", VECTORS_OUTPUT) else None
+        )
         task = self.pipeline.task_or_none
         return {
             "model_id": self.name,

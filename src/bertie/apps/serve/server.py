@@ -35,9 +35,9 @@ from bertie.apps.serve.watching import Watch
 from bertie.platform import BertieError, Traffic, UsageError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-FILES = 8_192  # descriptors, where the system allows so many
+_MAX_DESCRIPTORS = 8_192  # descriptors, where the system allows so many
 BACKLOG = 2_048  # connections that wait to be accepted
-FORCED = 130  # exit status after a second signal
+_FORCED_EXIT = 130  # exit status after a second signal
 FLUSH_S = 1.0  # for the last lines of the log
 
 
@@ -210,7 +210,7 @@ class Run:
                     if worker.pid:
                         os.kill(worker.pid, signal.SIGKILL)
             LOG.flush(FLUSH_S)
-            os._exit(FORCED)
+            os._exit(_FORCED_EXIT)
         self.fleet.draining = True
         log_line("draining")
         self._spawn(self._drain())
@@ -256,6 +256,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def _more_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    wanted = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_MAX_DESCRIPTORS, hard)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -17,7 +17,7 @@ from bertie.apps.serve.labels import check_texts, classified
 from bertie.platform import Chooses, Example
 
 MOST_TOKENIZED = 100_000  # characters of one request for tokens, of which each becomes an object
-NUMBER_BYTES = 16  # of a number in an answer: as float32 and as text
+_NUMBER_BYTES = 16  # of a number in an answer: as float32 and as text
 
 # Vectors -------------------------------------------------------------------------------------------------------------
 
@@ -32,7 +32,7 @@ async def embed_all(call: Call, body: schemas.EmbedAllBody) -> object:
     """Returns the vector of each token of each text: [[[0.1, ...]]]."""
     inputs, output = Inputs.of(body.inputs), layer_named(call, body.layer)
     encoded = await encode(call, inputs, embedding_of(call, prompt_name=body.prompt_name))
-    call.ticket.take_bytes(len(encoded.input_ids) * call.model.facts.hidden_size * NUMBER_BYTES)
+    call.ticket.take_bytes(len(encoded.input_ids) * call.model.facts.hidden_size * _NUMBER_BYTES)
     rows = (await call.ticket.arrays(encoded, (output,)))[output]
     return np.split(rows, encoded.starts[1:-1])
 

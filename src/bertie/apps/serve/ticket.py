@@ -17,8 +17,8 @@ from bertie.apps.serve.remote import OnToken
 from bertie.apps.serve.served import Served
 from bertie.platform import Sequences
 
-T = TypeVar("T")
-POOL = ThreadPoolExecutor(2, "bertie-text")
+_T = TypeVar("_T")
+_POOL = ThreadPoolExecutor(2, "bertie-text")
 
 
 @dataclass
@@ -103,10 +103,10 @@ class Ticket:
         usage.inference_s += job.ran_s
         return arrays
 
-    async def in_thread(self, work: Callable[[], T], *, inline: bool) -> T:
+    async def in_thread(self, work: Callable[[], _T], *, inline: bool) -> _T:
         """Does small work here, in turn, and other work in a thread, so that the server continues meanwhile."""
         if not inline:
-            return await asyncio.get_running_loop().run_in_executor(POOL, work)
+            return await asyncio.get_running_loop().run_in_executor(_POOL, work)
         async with self.admission.turn:
             await asyncio.sleep(0)  # the loop answers what has arrived
             return work()

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 SAVE_S = 60.0  # between additions to the file
 IDLE_S, PATIENCE_S = 0.02, 2.0  # how long the background waits for a model that answers
 MOST_JOBS, MOST_CHARACTERS = 256, 4_000_000  # that wait for the background
-NAMES = {"label": ("bertie_answers_total", "Answers by label."), "script": ("bertie_scripts_total", "Texts by script.")}
+_COUNTER_NAMES = {
+    "label": ("bertie_answers_total", "Answers by label."),
+    "script": ("bertie_scripts_total", "Texts by script."),
+}
 HISTOGRAMS = {
     "confidence": ("bertie_answer_confidence", "Probability of an answer."),
     "tokens": ("bertie_text_tokens", "Tokens of a text."),
@@ -201,7 +204,7 @@ class Watch(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of /metrics. Labels are models, labels of models, and scripts."""
         parts = {name: entry.whole for name, entry in self.models.items()}
-        for key, (name, about) in NAMES.items():
+        for key, (name, about) in _COUNTER_NAMES.items():
             counter = CounterMetricFamily(name, about, labels=("model", key))
             for model, traffic in parts.items():
                 for value, count in traffic.names.get(key, {}).items():

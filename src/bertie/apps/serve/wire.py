@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from bertie.platform import Sequences
 
 PREFIX = struct.Struct("<II")
-DTYPES = ("<f4", "<i8", "<i4", "|u1", "|b1", "<f8")
+_DTYPES = ("<f4", "<i8", "<i4", "|u1", "|b1", "<f8")
 EXTRA = "extra."
-READ = ("input_ids", "token_type_ids", "lengths", "positions")  # of `Sequences`, by an engine
+_ENGINE_ARRAYS = ("input_ids", "token_type_ids", "lengths", "positions")  # of `Sequences`, by an engine
 ATTENTION, TELLING, WORDS = "attention", "telling", "words"  # of one text: asked for, or sent
-TOKEN = "token"  # of a text that is being generated
-AT_ONCE = 1 << 16  # bytes that are copied sooner than sent in parts
-Arrays = Mapping[str, NDArray[Any]]
+GENERATED_TOKEN = "token"  # of a text that is being generated
+_MAX_COPIED_BYTES = 1 << 16  # bytes that are copied sooner than sent in parts
+Arrays = Mapping[str, NDArray[np.generic]]
 
 
 def packed(header: Mapping[str, object], arrays: Arrays) -> list[bytes | memoryview]:
@@ -34,14 +34,14 @@ def packed(header: Mapping[str, object], arrays: Arrays) -> list[bytes | memoryv
     size = sum(array.nbytes for array in whole.values())
     parts: list[bytes | memoryview] = [PREFIX.pack(len(text), size), text]
     parts += [array.data.cast("B") for array in whole.values() if array.size]
-    return parts if size > AT_ONCE else [b"".join(parts)]
+    return parts if size > _MAX_COPIED_BYTES else [b"".join(parts)]
 
 
 def unpacked(text: bytes, data: bytes | bytearray) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Returns the header and the arrays of a message. Raises ValueError for a damaged message."""
-    header, arrays, at = json.loads(text), dict[str, NDArray[Any]](), 0
+    header, arrays, at = json.loads(text), dict[str, NDArray[np.generic]](), 0
     for name, kind, shape in header.pop("arrays"):
-        if kind not in DTYPES:
+        if kind not in _DTYPES:
             raise ValueError(f"arrays of {kind} are not sent")
         count = math.prod(shape)
         arrays[name] = np.frombuffer(data, kind, count, at).reshape(shape)
@@ -49,13 +49,13 @@ def unpacked(text: bytes, data: bytes | bytearray) -> tuple[dict[str, Any], dict
     return header, arrays
 
 
-def arrays_of(ids: Sequences) -> dict[str, NDArray[Any]]:
+def arrays_of(ids: Sequences) -> dict[str, NDArray[np.generic]]:
     """Returns the arrays of a batch by name."""
-    own = {name: getattr(ids, name) for name in READ}
+    own = {name: getattr(ids, name) for name in _ENGINE_ARRAYS}
     return own | {EXTRA + name: array for name, array in ids.extra.items()}
 
 
 def ids_of(arrays: Arrays) -> Sequences:
     """Returns the batch of such arrays."""
     extra = {name.removeprefix(EXTRA): array for name, array in arrays.items() if name.startswith(EXTRA)}
-    return Sequences(**{name: arrays[name] for name in READ}, extra=extra)  # type: ignore[arg-type]
+    return Sequences(**{name: arrays[name] for name in _ENGINE_ARRAYS}, extra=extra)  # type: ignore[arg-type]

@@ -126,7 +126,11 @@ class Lanes:
         assert isinstance(engine, Streaming), "its facts say whether a model generates"
         for token in engine.stream(ids, header["outputs"][0]):
             with self.writing:
-                _send(self.connection, {"number": header["number"], "more": True}, {wire.TOKEN: np.array([token])})
+                _send(
+                    self.connection,
+                    {"number": header["number"], "more": True},
+                    {wire.GENERATED_TOKEN: np.array([token])},
+                )
 
 
 def attention_of(model: Path) -> "Attend":

@@ -36,7 +36,7 @@ def submission(
             raise UsageError(f"{file} does not exist. To create it, pass models: cola=runs/cola/model ...")
         if problems := app.glue.check(file.read_bytes()):
             raise DataError(f"{file} is not a valid submission: {'; '.join(problems)}.")
-        _show(file, [], f"{file}: all {len(app.glue.FILES)} files are complete")
+        _show(file, [], f"{file}: all {len(app.glue.GLUE_FILES)} files are complete")
         return
     if file.suffix.lower() != ".zip":
         has = f"has the extension {file.suffix.lower()!r}" if file.suffix else "has no extension"

@@ -25,7 +25,7 @@ class TestSet:
     split: str = "test"
 
 
-FILES = {
+GLUE_FILES = {
     "CoLA.tsv": TestSet("cola"),
     "SST-2.tsv": TestSet("sst2"),
     "MRPC.tsv": TestSet("mrpc"),
@@ -68,13 +68,13 @@ def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) 
     predictors: by data set. Raises UsageError for a data set outside GLUE, DataError for missing files or a wrong
     model.
     """
-    sets = {test.data for test in FILES.values()}
+    sets = {test.data for test in GLUE_FILES.values()}
     for name in predictors:
         if name not in sets:
             raise UsageError(f"{name!r} is not a data set of GLUE. {nearest(name, sets)}")
     notes, raw = [], io.BytesIO()
     with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file, test in FILES.items():
+        for file, test in GLUE_FILES.items():
             predictor = predictors.get(test.data) or predictors.get(ANSWERED_BY.get(test.data, ""))
             if predictor is None:
                 notes.append(f"{file} is missing: no model of {test.data}")
@@ -101,10 +101,11 @@ def check(raw: bytes, *, complete: bool = True) -> list[str]:
     except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, NotImplementedError) as error:
         return [f"it is not a readable zip ({error})"]
     problems = [
-        f"{name} is not a file of GLUE (files must not be in a folder inside the zip)" for name in files.keys() - FILES
+        f"{name} is not a file of GLUE (files must not be in a folder inside the zip)"
+        for name in files.keys() - GLUE_FILES
     ]
-    problems += [f"{name} is missing" for name in FILES if complete and name not in files]
-    for name, test in FILES.items():
+    problems += [f"{name} is missing" for name in GLUE_FILES if complete and name not in files]
+    for name, test in GLUE_FILES.items():
         if name in files:
             problems += [f"{name}: {problem}" for problem in _problems(files[name], test)]
     return problems

@@ -21,8 +21,8 @@ from bertie import Tokenizer
 from bertie.apps.sample import table
 from bertie.platform import DataError, Encoding, ModelInternals, TorchModel, UsageError
 
-SHOWN = 4  # numbers of a vector
-VOCABULARY = 400  # of an untrained model: enough for the letters of any short text
+_NUMBERS_SHOWN = 4  # numbers of a vector
+_VOCABULARY = 400  # of an untrained model: enough for the letters of any short text
 BEST = 3  # proposals for a masked token
 
 
@@ -115,7 +115,7 @@ def _needed(model: TorchModel) -> Tokenizer:
 def untrained(text: str, seed: int = 0) -> TorchModel:
     """Returns a bert-tiny with random weights, and a vocabulary made from `text` and the sample reviews."""
     texts = [text, *(row["text"] for row in table("reviews"))]
-    tokenizer = bertie.train_tokenizer(iter(texts), size=VOCABULARY, min_frequency=1, lowercase=True)
+    tokenizer = bertie.train_tokenizer(iter(texts), size=_VOCABULARY, min_frequency=1, lowercase=True)
     return ModelInternals.untrained("bert-tiny", tokenizer, seed=seed)
 
 
@@ -144,7 +144,7 @@ def _array(name: str, axes: str, tensor: Tensor) -> Array:
 
 
 def _numbers(vector: Tensor) -> list[float]:
-    return [float(x) for x in vector[:SHOWN]]
+    return [float(x) for x in vector[:_NUMBERS_SHOWN]]
 
 
 def _tokenized(tokenizer: Tokenizer, encoding: Encoding, text: str) -> Step:

@@ -15,10 +15,10 @@ SWAPPED, LEFT_OUT = 0.2, 0.05
 SPLICED = (0.3, 0.7)
 """Of the words of a spliced copy: the range of the share that is the beginning of the text."""
 
-Texts = tuple[str, ...]
+_Texts = tuple[str, ...]
 
 
-def vary(texts: Sequence[Texts], *, copies: int, seed: int = 0) -> Iterator[Texts]:
+def vary(texts: Sequence[_Texts], *, copies: int, seed: int = 0) -> Iterator[_Texts]:
     """Yields `copies` changed copies of each text, or of each tuple of texts: half swapped, half spliced.
 
     The words come from all texts. Of a tuple, one or more texts are changed, and the second half of a spliced text is

@@ -30,12 +30,17 @@ from bertie.models.int8 import MOST_GROUPS, Floats, Int8Weight
 Precision = Literal["fp32", "bf16", "int8"]
 KINDS: dict[Precision, int] = {"fp32": 0, "bf16": 1, "int8": 2}
 DEPTHS: dict[Precision, int] = {"fp32": 1, "bf16": 2, "int8": 4}  # elements of a column that lie side by side
-ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
-GATED = 8  # added to the activation of a gate
-ACTIVATIONS |= {"geglu_erf": GATED + 1, "geglu": GATED + 2, "reglu": GATED + 3, "swiglu": GATED + 4}
-CHUNK = 512  # tokens a call: with their activations they fit into a core's second cache
+NATIVE_ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
+_GATE_OFFSET = 8  # added to the activation of a gate
+NATIVE_ACTIVATIONS |= {
+    "geglu_erf": _GATE_OFFSET + 1,
+    "geglu": _GATE_OFFSET + 2,
+    "reglu": _GATE_OFFSET + 3,
+    "swiglu": _GATE_OFFSET + 4,
+}
+_CHUNK_TOKENS = 512  # tokens a call: with their activations they fit into a core's second cache
 BLOCKS: dict[Precision, int] = {  # rows that pass the feed-forward network together
-    "fp32": CHUNK,  # whose weights are larger than the caches, so that they are read once a chunk
+    "fp32": _CHUNK_TOKENS,  # whose weights are larger than the caches, so that they are read once a chunk
     "bf16": 48,
     "int8": 48,
 }
@@ -45,7 +50,7 @@ KEEP: dict[Keep, int] = {"tokens": 0, "means": 1, "firsts": 2}
 LEFT = 1 << 30  # in a team's count: nobody waits any longer
 EVERYWHERE = 1 << 30  # the radius of a layer without a window
 
-Order = NDArray[np.int64] | slice
+_Order = NDArray[np.int64] | slice
 ALL = slice(None)
 
 
@@ -60,7 +65,7 @@ class FloatLinear:
         """Returns the weights rounded to the nearest of 255 values of each output feature, without calibration."""
         return Int8Linear(Int8Weight.rows(self.weight), self.bias)
 
-    def take(self, outputs: Order, inputs: Order) -> "FloatLinear":
+    def take(self, outputs: _Order, inputs: _Order) -> "FloatLinear":
         """The same layer with its output and input features in another order."""
         return FloatLinear(self.weight[outputs][:, inputs], self.bias[outputs])
 
@@ -72,7 +77,7 @@ class Int8Linear:
     weight: Int8Weight
     bias: Floats
 
-    def take(self, outputs: Order, inputs: Order) -> "Int8Linear":
+    def take(self, outputs: _Order, inputs: _Order) -> "Int8Linear":
         """The same layer with its output and input features in another order."""
         one = self.weight
         values, scale = one.values[outputs][:, inputs], one.scale[:, outputs]
@@ -105,11 +110,11 @@ class LayerWeights:
     turns: Floats | None = None
     radius: int = EVERYWHERE
 
-    def grouped(self, order: Order) -> "LayerWeights":
+    def grouped(self, order: _Order) -> "LayerWeights":
         """Returns the same layer with the hidden features in this order, and its inner ones in the order of their
         groups."""
-        inner: Order = ALL
-        outer: Order = ALL  # the same of the gate, then of what it multiplies
+        inner: _Order = ALL
+        outer: _Order = ALL  # the same of the gate, then of what it multiplies
         if isinstance(self.down, Int8Linear):
             inner = np.argsort(self.down.weight.group, kind="stable")
             outer = np.concatenate([inner + start for start in range(0, _features(self.up)[0], inner.size)])
@@ -142,7 +147,7 @@ class EncoderWeights:
     eps: float
     final_norm: Norm | None = None
 
-    def grouped(self) -> tuple["EncoderWeights", Order]:
+    def grouped(self) -> tuple["EncoderWeights", _Order]:
         """Returns the same encoder with features in the order of their groups, which the library needs.
 
         The second result is the order of the hidden features: output feature i is feature order[i] of the model. Raises
@@ -218,7 +223,7 @@ class NativeEncoder:
         self.library, self.target = open_library(target)
         if not self.library.bertie_kinds() >> KINDS[precision] & 1:
             raise ValueError(f"{self.target} has no products in {precision}")
-        self.precision, self._kept = precision, list[Any]()
+        self.precision, self._kept = precision, list[object]()
         self.hidden_size = weights.layers[0].output_norm[0].size
         self.attention_size = _features(weights.layers[0].qkv)[0] // 3
         tables = (weights.position, *(layer.turns for layer in weights.layers))
@@ -252,7 +257,7 @@ class NativeEncoder:
             self.attention_size,
             _features(weights.layers[0].down)[1],
             weights.num_heads,
-            ACTIVATIONS[weights.activation],
+            NATIVE_ACTIVATIONS[weights.activation],
             KINDS["fp32" if precision == "fp32" or not self.library.bertie_kinds() >> KINDS["bf16"] & 1 else "bf16"],
             weights.final_norm is not None,
             weights.eps,
@@ -342,7 +347,7 @@ class NativeEncoder:
             one.result()
         return None
 
-    def _kept_or_none(self, array: NDArray[Any] | None) -> int | None:
+    def _kept_or_none(self, array: NDArray[np.generic] | None) -> int | None:
         return None if array is None else self._keep(array)
 
     def _keep(self, array: NDArray[Any]) -> int:
@@ -361,13 +366,13 @@ class NativeEncoder:
         panel = int(self.library.bertie_panel())
         padded = -(-rows // panel) * panel
 
-        def wide(array: NDArray[Any]) -> int:
+        def wide(array: NDArray[np.generic]) -> int:
             whole = np.zeros((*array.shape[:-1], padded), np.float32)
             whole[..., :rows] = array
             return self._keep(whole)
 
         kind: Precision = self.precision
-        values: NDArray[Any]
+        values: NDArray[np.generic]
         scales: tuple[int | None, int | None] = (None, None)
         reads: tuple[int | None, int | None] = (None, None)
         sizes: tuple[int, ...] = (features,)
@@ -403,7 +408,9 @@ class NativeEncoder:
         return _Linear(at, *scales, wide(bias), *reads, rows, features, KINDS[kind], len(sizes), group_sizes)
 
 
-def chunks_of_sequences(starts: NDArray[np.int32], threads: int = 1, most: int = CHUNK) -> list[tuple[int, int]]:
+def chunks_of_sequences(
+    starts: NDArray[np.int32], threads: int = 1, most: int = _CHUNK_TOKENS
+) -> list[tuple[int, int]]:
     """Groups sequences to chunks of about the same number of tokens, `most` or a little more; a sequence is never cut.
 
     Their number is a multiple of `threads`, so that no thread waits long for the last one. starts (B + 1,) -> first
@@ -451,7 +458,7 @@ def _deal(call: Callable[[tuple[int, int]], None], parts: list[tuple[int, int]],
         one.result()
 
 
-def _taken(norm: Norm, order: Order) -> Norm:
+def _taken(norm: Norm, order: _Order) -> Norm:
     return norm[0][order], norm[1][order]
 
 
@@ -466,5 +473,5 @@ def _bf16(x: Floats) -> NDArray[np.uint16]:
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
-def _pointer(array: NDArray[Any]) -> C.c_void_p:
+def _pointer(array: NDArray[np.generic]) -> C.c_void_p:
     return C.c_void_p(array.ctypes.data)

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from bertie.data.sequences import Int, Sequences
-from bertie.infer.native.encoder import ACTIVATIONS, Keep
+from bertie.infer.native.encoder import NATIVE_ACTIVATIONS, Keep
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import LabelConfig
 from bertie.models.kinds import Alternating, Full, Learned, Residual, Rotary
 
 WIDEST_HEAD = 128
 MOST_TURNS = 1 << 17  # rotary positions, each with a row of a table
-BATCH_TOKENS = 16_384  # many calls of CHUNK tokens at once, so that no thread waits long for the last one
+NATIVE_BATCH_TOKENS = 16_384  # many calls of CHUNK tokens at once, so that no thread waits long for the last one
 
 
 def misfit(config: EncoderConfig) -> str | None:
@@ -29,7 +29,7 @@ def misfit(config: EncoderConfig) -> str | None:
         f"its layers are {config.layer.kind}": isinstance(config.layer, Residual),
         "its first layer has a convolution": not config.get("conv_kernel_size", 0),
         "its attention scores are not scaled": isinstance(config.layer, Residual) and config.layer.scale_attention,
-        f"its activation is {config.hidden_act}": config.hidden_act in ACTIVATIONS,
+        f"its activation is {config.hidden_act}": config.hidden_act in NATIVE_ACTIVATIONS,
         "it does not use layer normalization": config.norm_type in ("layer", "unbiased") and config.embedding_norm,
         "its embeddings differ from BERT's": not (config.trigram_embeddings or config.rescale_embeddings),
         "a size is not a multiple of 16": not any(size % 16 for size in widths),

@@ -31,7 +31,7 @@ from bertie.infer.native.encoder import (
     NativeEncoder,
     Precision,
 )
-from bertie.infer.native.fits import BATCH_TOKENS, misfit, positions_of, rows_read
+from bertie.infer.native.fits import NATIVE_BATCH_TOKENS, misfit, positions_of, rows_read
 from bertie.infer.native.library import thread_count
 from bertie.models.codec import CONFIG, model_type
 from bertie.models.config import EncoderConfig
@@ -45,8 +45,8 @@ from bertie.models.sentence import SentenceModules, read_sentence
 from bertie.models.variant import PROBLEM_TYPES, plain_encoder, read_labels, read_public
 from bertie.training_facts import TrainingFacts, read_training_facts
 
-WEIGHTS = "model.safetensors"
-Vectors = Callable[[Array], Array]
+_WEIGHTS = "model.safetensors"
+_Vectors = Callable[[Array], Array]
 
 
 class NotHere(Exception):
@@ -122,7 +122,7 @@ class Stored:
         if self.file.get_slice(self.names[public]).get_dtype() == "BF16":  # which numpy does not have
             raise NotHere(public)
         self.read.add(public)
-        found: NDArray[Any] = self.file.get_tensor(self.names[public])
+        found: NDArray[np.generic] = self.file.get_tensor(self.names[public])
         return found
 
 
@@ -132,7 +132,7 @@ class Head:
 
     rows: str
     outputs: int
-    run: Vectors
+    run: _Vectors
 
 
 @dataclass
@@ -143,7 +143,7 @@ class FolderEngine:
 
     config: EncoderConfig
     native: NativeEncoder
-    pooler: Vectors | None
+    pooler: _Vectors | None
     heads: Mapping[str, Head]
     labels: tuple[str, ...]
     problem_type: str | None
@@ -167,7 +167,7 @@ class FolderEngine:
             "cpu",
             f"{self.native.precision} ({self.native.target})",
             {name: head.rows for name, head in self.heads.items()},  # type: ignore[misc]
-            batch_tokens=BATCH_TOKENS,
+            batch_tokens=NATIVE_BATCH_TOKENS,
             sentence=self.sentence,
             training_facts=self.training_facts,
             layers=self.config.num_hidden_layers,
@@ -232,8 +232,8 @@ def _opened(folder: Path, precision: Precision) -> FolderEngine:
     like_bert = kinds == (Full(), Learned, "post") and config.hidden_act in ACTIVATIONS
     if names is None or variant.encoder is not plain_encoder or misfit(config) or not like_bert or other_labels:
         raise NotHere(str(folder))
-    check_readable(folder / WEIGHTS)
-    with safe_open(str(folder / WEIGHTS), framework="numpy") as file:
+    check_readable(folder / _WEIGHTS)
+    with safe_open(str(folder / _WEIGHTS), framework="numpy") as file:
         found = {today: name for name in file.keys() if (today := variant.table.today(name)) is not None}  # noqa: SIM118
         stored = Stored(file, variant.table, found)
         if "mlm" in names and "heads.mlm.weight" in variant.table and "heads.mlm.weight" in stored:
@@ -241,7 +241,7 @@ def _opened(folder: Path, precision: Precision) -> FolderEngine:
         weights = _encoder(config, stored)
         whole = any(isinstance(layer.qkv, Int8Linear) for layer in weights.layers)
         pooler = _dense(stored, "encoder.pooler", config, np.tanh) if "encoder.pooler.weight" in stored else None
-        heads = {name: HEADS[name](config, stored, pooler, weights) if name in HEADS else _no(name) for name in names}
+        heads = {name: _HEADS[name](config, stored, pooler, weights) if name in _HEADS else _no(name) for name in names}
         if any(name.startswith(variant.table.base) and "pooler" not in name for name in found.keys() - stored.read):
             raise NotHere(where)  # more layers than config.json says, or another encoder: torch refuses it, or warns
     labels, kind = read_labels(public, where), public.get("problem_type")
@@ -308,7 +308,7 @@ def _gelu_tanh(x: Array) -> Array:
     return found
 
 
-ACTIVATIONS: Mapping[str, Vectors] = {
+ACTIVATIONS: Mapping[str, _Vectors] = {
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
     "relu": lambda x: np.maximum(x, 0),
@@ -317,19 +317,19 @@ ACTIVATIONS: Mapping[str, Vectors] = {
 }
 
 
-def _matrix(stored: Stored, name: str, inputs: int) -> tuple[Vectors, int]:
+def _matrix(stored: Stored, name: str, inputs: int) -> tuple[_Vectors, int]:
     """A matrix with its bias, by our name, and how many outputs it has."""
     weight = stored.one(f"{name}.weight", None, inputs)
     bias = stored.one(f"{name}.bias", len(weight))
     return lambda x: x @ weight.T + bias, len(weight)
 
 
-def _dense(stored: Stored, name: str, config: EncoderConfig, activation: Vectors) -> Vectors:
+def _dense(stored: Stored, name: str, config: EncoderConfig, activation: _Vectors) -> _Vectors:
     matrix, _ = _matrix(stored, name, config.hidden_size)
     return lambda x: activation(matrix(x))
 
 
-def _on_sequence(config: EncoderConfig, stored: Stored, pooler: Vectors | None, weights: EncoderWeights) -> Head:
+def _on_sequence(config: EncoderConfig, stored: Stored, pooler: _Vectors | None, weights: EncoderWeights) -> Head:
     own = config.heads.sequence
     if own.sequence_matrix_only:
         raise NotHere("sequence")
@@ -339,30 +339,30 @@ def _on_sequence(config: EncoderConfig, stored: Stored, pooler: Vectors | None, 
     return _pooled("sequence", config, stored, _dense(stored, "heads.sequence.dense", config, ACTIVATIONS[act]))
 
 
-def _on_pairs(config: EncoderConfig, stored: Stored, pooler: Vectors | None, weights: EncoderWeights) -> Head:
+def _on_pairs(config: EncoderConfig, stored: Stored, pooler: _Vectors | None, weights: EncoderWeights) -> Head:
     return _pooled("pair", config, stored, pooler)
 
 
-def _pooled(name: str, config: EncoderConfig, stored: Stored, dense: Vectors | None) -> Head:
+def _pooled(name: str, config: EncoderConfig, stored: Stored, dense: _Vectors | None) -> Head:
     if dense is None or not config.pooler_dense:
         raise NotHere(name)
     classifier, outputs = _matrix(stored, f"heads.{name}.classifier", config.hidden_size)
     return Head("sequence", outputs, lambda first: classifier(dense(first)))
 
 
-def _on_tokens(config: EncoderConfig, stored: Stored, pooler: Vectors | None, weights: EncoderWeights) -> Head:
+def _on_tokens(config: EncoderConfig, stored: Stored, pooler: _Vectors | None, weights: EncoderWeights) -> Head:
     classifier, outputs = _matrix(stored, "heads.token.classifier", config.hidden_size)
     return Head("token", outputs, classifier)
 
 
-def _on_spans(config: EncoderConfig, stored: Stored, pooler: Vectors | None, weights: EncoderWeights) -> Head:
+def _on_spans(config: EncoderConfig, stored: Stored, pooler: _Vectors | None, weights: EncoderWeights) -> Head:
     classifier, outputs = _matrix(stored, "heads.span.classifier", config.hidden_size)
     if config.heads.span.span_layer or outputs != 2:
         raise NotHere("span")
     return Head("token", outputs, classifier)
 
 
-def _on_masks(config: EncoderConfig, stored: Stored, pooler: Vectors | None, weights: EncoderWeights) -> Head:
+def _on_masks(config: EncoderConfig, stored: Stored, pooler: _Vectors | None, weights: EncoderWeights) -> Head:
     own = config.heads.mlm
     if own.mlm_widened or not own.mlm_tied:
         raise NotHere("mlm")
@@ -381,5 +381,5 @@ def _on_masks(config: EncoderConfig, stored: Stored, pooler: Vectors | None, wei
     return Head("position", len(weights.word), run)
 
 
-HEADS = {"sequence": _on_sequence, "pair": _on_pairs, "token": _on_tokens, "span": _on_spans, "mlm": _on_masks}
+_HEADS = {"sequence": _on_sequence, "pair": _on_pairs, "token": _on_tokens, "span": _on_spans, "mlm": _on_masks}
 """Heads that are computed here; the others are torch's."""

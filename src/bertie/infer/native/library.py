@@ -21,10 +21,18 @@ from bertie.console import console
 from bertie.errors import UnknownName, UsageError, nearest
 from bertie.files import user_cache
 
-HERE = Path(__file__).parent
-SOURCES = (HERE / "encoder.cpp", HERE / "vectors.h")
+SOURCE_FOLDER = Path(__file__).parent
+SOURCES = (SOURCE_FOLDER / "encoder.cpp", SOURCE_FOLDER / "vectors.h")
 # not -ffast-math: a library linked with it switches denormal numbers off for the whole process
-FLAGS = ("-std=c++17", "-O2", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-Wno-maybe-uninitialized")
+COMPILER_FLAGS = (
+    "-std=c++17",
+    "-O2",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-shared",
+    "-fPIC",
+    "-Wno-maybe-uninitialized",
+)
 X86_64_V4 = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd")
 TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "avx512-vnni-bf16": (
@@ -79,7 +87,7 @@ def build(target: str, folder: Path, *, flags: Iterable[str] = ()) -> Path:
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as file:
         made = Path(file.name)
     try:
-        command = [compiler, *FLAGS, *TARGETS[target][1], *flags, str(SOURCES[0]), "-o", str(made)]
+        command = [compiler, *COMPILER_FLAGS, *TARGETS[target][1], *flags, str(SOURCES[0]), "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:
             raise OSError(f"{compiler} failed: {done.stderr.strip()[-500:]}")
@@ -110,12 +118,12 @@ def build_all() -> list[str]:
 @cache
 def source_hash() -> str:
     """Returns a hash of the sources, so that only a matching library is used."""
-    return xxhash.xxh3_64_hexdigest(b"".join(path.read_bytes() for path in SOURCES) + " ".join(FLAGS).encode())
+    return xxhash.xxh3_64_hexdigest(b"".join(path.read_bytes() for path in SOURCES) + " ".join(COMPILER_FLAGS).encode())
 
 
 def installed_folder() -> Path:
     """Returns the folder of libraries compiled at installation."""
-    return HERE / "built" / source_hash()
+    return SOURCE_FOLDER / "built" / source_hash()
 
 
 def cache_folder() -> Path:

@@ -19,7 +19,7 @@ from bertie.models.heads.base import Head, Needs
 from bertie.nn.linear import Linear
 from bertie.nn.lstm import TextLSTM
 
-WIDTH = 768  # of the paper's BiLSTM, in each direction
+_LSTM_WIDTH = 768  # of the paper's BiLSTM, in each direction
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class FeatureHead(Head):
     needs = Needs(hidden_states=True, frozen_encoder=True)
     rows = "token"
 
-    def __init__(self, config: EncoderConfig, num_labels: int, kind: str, *, width: int = WIDTH) -> None:
+    def __init__(self, config: EncoderConfig, num_labels: int, kind: str, *, width: int = _LSTM_WIDTH) -> None:
         super().__init__()
         self.features = FEATURES[kind]
         count = len(range(config.num_hidden_layers + 1)[self.features.layers])

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertie.models.biaffine import RANK, SPACE
+from bertie.models.biaffine import COMPARED_WIDTH, RELATION_RANK
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Head, label_dropout
@@ -31,11 +31,16 @@ class ParseHead(Head):
         super().__init__()
         self.dropout_p = label_dropout(config)
         width = 2 * config.hidden_size
-        self.arc_dependent, self.arc_head = Linear(width, SPACE), Linear(width, SPACE)
-        self.arc = Linear(SPACE, SPACE)  # what is added to it tells how likely a word is a head at all
-        self.relation_dependent, self.relation_head = Linear(width, SPACE), Linear(width, SPACE)
-        self.classifier = Linear(SPACE, num_labels)  # what the dependent alone tells
-        self.query, self.key = Linear(SPACE, RANK * num_labels), Linear(SPACE, RANK * num_labels)
+        self.arc_dependent, self.arc_head = Linear(width, COMPARED_WIDTH), Linear(width, COMPARED_WIDTH)
+        self.arc = Linear(
+            COMPARED_WIDTH, COMPARED_WIDTH
+        )  # what is added to it tells how likely a word is a head at all
+        self.relation_dependent, self.relation_head = Linear(width, COMPARED_WIDTH), Linear(width, COMPARED_WIDTH)
+        self.classifier = Linear(COMPARED_WIDTH, num_labels)  # what the dependent alone tells
+        self.query, self.key = (
+            Linear(COMPARED_WIDTH, RELATION_RANK * num_labels),
+            Linear(COMPARED_WIDTH, RELATION_RANK * num_labels),
+        )
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """Returns the vectors from last_hidden_state (..., 2 H) of the first and the last token of each word. ->

@@ -4,8 +4,8 @@ public."""
 from bertie.tasks.dataset import Dataset, Split
 
 COLA = ("source", "label", "mark", "sentence")
-PAIR = ("sentence1", "sentence2")
-NLI = ("entailment", "neutral", "contradiction")
+_PAIR = ("sentence1", "sentence2")
+_NLI = ("entailment", "neutral", "contradiction")
 YES_NO = ("entailment", "not_entailment")
 GLUE_HOME = "https://gluebenchmark.com/tasks"
 
@@ -73,7 +73,7 @@ GLUE = [
             "STS-B: how similar in meaning are two sentences, from 0 to 5?",
             "STS-B",
             splits(5_749, 1_500, 1_379),
-            text=PAIR,
+            text=_PAIR,
             label="score",
             labels=(),
             metrics=("spearman", "pearson"),  # the main one is BERT's (Devlin et al. 2018, table 1)
@@ -108,9 +108,9 @@ GLUE = [
                 "test": Split("test_matched.tsv", labelled=False, rows=9_796),
                 "test_mismatched": Split("test_mismatched.tsv", labelled=False, rows=9_847),
             },
-            text=PAIR,
+            text=_PAIR,
             label="gold_label",
-            labels=NLI,
+            labels=_NLI,
             metrics=("accuracy",),
             licence="OANC and others, free to use (Williams et al. 2018)",
             source=GLUE_HOME,
@@ -137,7 +137,7 @@ GLUE = [
             "RTE: does the second sentence follow from the first?",
             "RTE",
             splits(2_490, 277, 3_000),
-            text=PAIR,
+            text=_PAIR,
             label="label",
             labels=YES_NO,
             metrics=("accuracy",),
@@ -151,7 +151,7 @@ GLUE = [
             "WNLI: does the sentence with the pronoun resolved follow?",
             "WNLI",
             splits(635, 71, 146),
-            text=PAIR,
+            text=_PAIR,
             label="label",
             labels=("0", "1"),
             metrics=("accuracy",),
@@ -168,9 +168,9 @@ GLUE = [
                 "dev": Split("diagnostic-full.tsv", text=("Premise", "Hypothesis"), label="Label", rows=1_104),
                 "test": Split("diagnostic.tsv", labelled=False, also=("AX.tsv", "test.tsv"), rows=1_104),
             },
-            text=PAIR,
+            text=_PAIR,
             label="",
-            labels=NLI,
+            labels=_NLI,
             metrics=("mcc",),
             licence="CC BY 4.0 (Wang et al. 2018)",
             source=GLUE_HOME,

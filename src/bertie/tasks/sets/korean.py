@@ -2,8 +2,8 @@
 
 from bertie.tasks.dataset import Dataset, Split
 
-PAIR = ("sentence1", "sentence2")
-NLI = ("entailment", "neutral", "contradiction")
+_PAIR = ("sentence1", "sentence2")
+_NLI = ("entailment", "neutral", "contradiction")
 KLUE = "https://github.com/KLUE-benchmark/KLUE"
 KLUE_NER = (*(f"{prefix}-{type}" for type in ("PS", "LC", "OG", "DT", "TI", "QT") for prefix in "BI"), "O")
 KLUE_RE = (
@@ -115,9 +115,9 @@ KOREAN = [
                 "dev": Split("xnli.dev.ko.tsv", rows=2_490),
                 "test": Split("xnli.test.ko.tsv", rows=5_010),
             },
-            text=PAIR,
+            text=_PAIR,
             label="gold_label",
-            labels=NLI,
+            labels=_NLI,
             metrics=("accuracy",),
             licence="CC BY-SA 4.0 (Ham et al. 2020)",
             source="https://github.com/kakaobrain/kor-nlu-datasets",
@@ -134,7 +134,7 @@ KOREAN = [
                 "dev": Split("sts-dev.tsv", rows=1_500),
                 "test": Split("sts-test.tsv", rows=1_379),
             },
-            text=PAIR,
+            text=_PAIR,
             label="score",
             labels=(),
             metrics=("spearman", "pearson"),
@@ -165,7 +165,7 @@ KOREAN = [
             "KLUE-STS: how similar in meaning are two Korean sentences, from 0 to 5?",
             "klue",
             klue("klue-sts", "json", 11_668, 519),
-            text=PAIR,
+            text=_PAIR,
             label="labels.real-label",
             labels=(),
             metrics=("pearson", "f1"),

@@ -100,8 +100,8 @@ def debias(
         return
     for one in found["removed"]:
         console.show(app.remedy_page.removal_sentence(app.remedy.Removed(**one)))
-    table = Table("set", app.remedy_page.COLUMNS[0], box=None)
-    for name in app.remedy_page.COLUMNS[1:]:
+    table = Table("set", app.remedy_page.REMEDY_COLUMNS[0], box=None)
+    for name in app.remedy_page.REMEDY_COLUMNS[1:]:
         table.add_column(name, justify="right", no_wrap=True)
     for title, rows in [("price", app.remedy_page.price_rows(found)), *app.remedy_page.audit_rows(found)]:
         for row in rows:

@@ -10,7 +10,7 @@ from bertie.apps import explain as app
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
 from bertie.platform import console, option
 
-WIDTH = 24  # characters of the longest bar
+_BAR_WIDTH = 24  # characters of the longest bar
 
 
 def attention(
@@ -83,7 +83,9 @@ def attention(
     words = found.shares(found.rollout)
     most = max(value for _, value in words)
     for word, value in words:
-        console.show(f"  {set_cell_size(word, longest)}  {value:z.3f}  {'+' * round(WIDTH * value / most)}".rstrip())
+        console.show(
+            f"  {set_cell_size(word, longest)}  {value:z.3f}  {'+' * round(_BAR_WIDTH * value / most)}".rstrip()
+        )
     for name, heads in app.attention_page.kinds(found.statistics.as_json()).items():
         console.say(f"{name}: {', '.join(heads)}")
     if output is not None:

@@ -10,7 +10,7 @@ from bertie.apps import explain as app
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
 from bertie.platform import comma_names, console, option
 
-WIDTH = 24  # characters of the longest bar
+_BAR_WIDTH = 24  # characters of the longest bar
 
 
 def explain(
@@ -81,7 +81,7 @@ def explain(
         for text, value in words:
             if not value and text in special:
                 continue
-            bar = ("+" if value > 0 else "-") * round(WIDTH * abs(value) / most)
+            bar = ("+" if value > 0 else "-") * round(_BAR_WIDTH * abs(value) / most)
             console.show(f"  {set_cell_size(text, longest)}  {value:+z8.3f}  {bar}".rstrip())
         console.say(f"{app.page.completeness(one)} {app.page.trust(faithful)}".lstrip())
     if output is not None:

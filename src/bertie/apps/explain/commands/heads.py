@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from bertie.apps.explain.heads import Removal
     from bertie.platform import TorchModel
 
-SHOWN = 15  # rows in the terminal
-LENGTH = 512  # tokens of a text, at most
+_ROWS_SHOWN = 15  # rows in the terminal
+_LENGTH = 512  # tokens of a text, at most
 
 
-POINTS = 24
+_POINTS = 24
 
 
 def heads(
@@ -82,7 +82,7 @@ def heads(
     if parsed is not None:
         sections["relations"] = _relations(opened, parsed, limit, max_length)
     if dev is not None:
-        sections["removal"] = _removal(opened, dev, limit, points or POINTS, tuple(text or ()), label, max_length)
+        sections["removal"] = _removal(opened, dev, limit, points or _POINTS, tuple(text or ()), label, max_length)
     if output is not None:
         app.heads_page.page(str(model), **sections).save(output)
         console.say(f"Page: {output}")
@@ -97,7 +97,7 @@ def _first(read: list[Any], most: int, file: Path) -> list[Any]:
 
 
 def _length(model: "TorchModel", max_length: int | None) -> int:
-    most = min(model.config.max_length, LENGTH)
+    most = min(model.config.max_length, _LENGTH)
     if max_length is not None and not 4 <= max_length <= most:
         raise UsageError(f"--max-length is {max_length}; it must be 4 to {most} for this model.")
     return max_length or most
@@ -163,8 +163,8 @@ def _removal(
         console.emit({"removal": found.as_json()})
         return found
     order = [f"{layer + 1}.{head + 1}" for layer, head in found.order()]
-    console.show(f"least important: {', '.join(order[:SHOWN])}")
-    console.show(f"most important: {', '.join(order[::-1][:SHOWN])}")
+    console.show(f"least important: {', '.join(order[:_ROWS_SHOWN])}")
+    console.show(f"most important: {', '.join(order[::-1][:_ROWS_SHOWN])}")
     console.show(f"removed  {found.metric}  random order")
     for place, (removed, score) in enumerate(found.points):
         mean = sum(one[place][1] for one in found.random) / len(found.random)

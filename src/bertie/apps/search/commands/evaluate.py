@@ -59,14 +59,14 @@ def _show_stages(report: dict[str, Any]) -> None:
 
     table = Table("stage", title=quantity(report["questions"], "question"), box=None)
     first = next(iter(report["stages"]))
-    for name in (*app.retrieval.NAMES, f"mrr@10 above {first}", "ms", "p99 ms"):
+    for name in (*app.retrieval.RETRIEVAL_METRICS, f"mrr@10 above {first}", "ms", "p99 ms"):
         table.add_column(name, justify="right")
     for stage, row in report["stages"].items():
         times = report["seconds"].get({"reranked": "rerank"}.get(stage, stage))
         more = row.get(f"against_{first}", {}).get("mrr@10")
         table.add_row(
             stage,
-            *(f"{row[name]:z.3f}" for name in app.retrieval.NAMES),
+            *(f"{row[name]:z.3f}" for name in app.retrieval.RETRIEVAL_METRICS),
             f"{more['difference']:+z.3f} ({more['low']:+z.3f} to {more['high']:+z.3f})" if more else "",
             *(f"{times[name] * 1000:.1f}" if times else "" for name in ("median", "p99")),
         )

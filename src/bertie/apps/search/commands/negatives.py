@@ -41,13 +41,15 @@ def negatives(
     """
     from typing import cast, get_args
 
-    if form not in get_args(app.negatives.Form):
-        raise UsageError(f"Unknown value {form!r} of --form. {platform.nearest(form, get_args(app.negatives.Form))}")
+    if form not in get_args(app.negatives.NegativesForm):
+        raise UsageError(
+            f"Unknown value {form!r} of --form. {platform.nearest(form, get_args(app.negatives.NegativesForm))}"
+        )
     if stages.answer is not None:
         raise UsageError("--answer changes no ranking, and so no negatives. Omit it.")
     platform.File(output).check_new(overwrite=overwrite, inputs=[questions])
     asked, left = app.questions.read(questions, qrels), app.negatives.Left()
-    kind = cast("app.negatives.Form", form)
+    kind = cast("app.negatives.NegativesForm", form)
     mined = app.negatives.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
     rows = platform.File(output).write_lines(
         (json.dumps(row, ensure_ascii=False) + "\n" for row in console.track(mined, "negatives")), empty=left.why_none

@@ -12,7 +12,7 @@ from urllib.error import HTTPError, URLError
 import typer
 
 from bertie.apps import serve as app
-from bertie.apps.serve.commands.serve import KEY, keys_of
+from bertie.apps.serve.commands.serve import API_KEY_VARIABLE, keys_of
 from bertie.platform import BertieError, UsageError, console
 
 POLL_S = 0.2
@@ -22,7 +22,8 @@ DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the ser
 def reload(
     url: Annotated[str, typer.Argument(help="Address of the server, on this machine.")] = "http://127.0.0.1:3000",
     key_file: Annotated[
-        Path | None, typer.Option("--key-file", help=f"File of API keys, one per line. Default: the key in {KEY}.")
+        Path | None,
+        typer.Option("--key-file", help=f"File of API keys, one per line. Default: the key in {API_KEY_VARIABLE}."),
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="Maximum seconds to wait.")] = 600.0,
 ) -> None:

@@ -17,8 +17,8 @@ from bertie.platform import UsageError, console, grouped, nearest, option
 VISIBLE = re.compile(r"[!-~]+")
 """What a header can carry as a key."""
 NEEDED = ("starlette", "uvicorn", "httptools", "orjson", "prometheus_client")
-KEY = "BERTIE_API_KEY"
-PLACES = ("here", "ray")
+API_KEY_VARIABLE = "BERTIE_API_KEY"
+_PLACES = ("here", "ray")
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,8 @@ def serve(
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 selects a free port.")] = 3000,
     key_file: Annotated[
-        Path | None, typer.Option("--key-file", help=f"File of API keys, one per line. Default: the key in {KEY}.")
+        Path | None,
+        typer.Option("--key-file", help=f"File of API keys, one per line. Default: the key in {API_KEY_VARIABLE}."),
     ] = None,
     no_key: Annotated[bool, typer.Option("--no-key", help="Allow other machines to connect without a key.")] = False,
     allow_host: Annotated[
@@ -142,8 +143,8 @@ def serve(
     policies = ("truncate", "window", "error")
     if too_long is not None and too_long not in policies:
         raise UsageError(f"Unknown policy for long texts {too_long!r}. {nearest(too_long, policies)}")
-    if on not in PLACES:
-        raise UsageError(f"Unknown place {on!r} for --on. {nearest(on, PLACES)}")
+    if on not in _PLACES:
+        raise UsageError(f"Unknown place {on!r} for --on. {nearest(on, _PLACES)}")
     if max_replicas is not None and on != "ray":
         raise UsageError("--max-replicas needs --on ray. Omit it, or pass --on ray.")
     platform.ModelFolder(models[0]).check_engine(precision, engine)
@@ -217,10 +218,12 @@ def keys_of(path: Path | None) -> tuple[str, ...]:
 
     The variable is removed from the environment, which workers and other programs inherit.
     """
-    variable = os.environ.pop(KEY, "").strip()
+    variable = os.environ.pop(API_KEY_VARIABLE, "").strip()
     if path is None:
         if variable and not VISIBLE.fullmatch(variable):
-            raise UsageError(f"{KEY} is not a key. A key has only letters, digits and signs of ASCII, and no spaces.")
+            raise UsageError(
+                f"{API_KEY_VARIABLE} is not a key. A key has only letters, digits and signs of ASCII, and no spaces."
+            )
         return (variable,) if variable else ()
     try:
         lines = [line.strip(" \t\r") for line in path.read_text(encoding="utf-8-sig").split("\n")]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from bertie.apps.serve.commands.reload import POLL_S, info, info_request, signal_to
-from bertie.apps.serve.commands.serve import KEY
+from bertie.apps.serve.commands.serve import API_KEY_VARIABLE
 from bertie.platform import BertieError, File, UsageError, console
 
 
@@ -16,7 +16,8 @@ def switch(
     model: Annotated[str, typer.Argument(help="Name of the version that shall answer: the old one or the new one.")],
     url: Annotated[str, typer.Argument(help="Address of the server, on this machine.")] = "http://127.0.0.1:3000",
     key_file: Annotated[
-        Path | None, typer.Option("--key-file", help=f"File of API keys, one per line. Default: the key in {KEY}.")
+        Path | None,
+        typer.Option("--key-file", help=f"File of API keys, one per line. Default: the key in {API_KEY_VARIABLE}."),
     ] = None,
     seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="Maximum seconds to wait.")] = 10.0,
 ) -> None:
