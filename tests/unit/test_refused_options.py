@@ -130,3 +130,10 @@ def test_names_of_other_programs_lead_to_settings_that_exist(config: type[Config
 
 def test_options_of_sentence_embeddings_that_are_suggested_exist() -> None:
     assert {*EMBED_OPTIONS} <= {field.name for field in fields(EmbedTask)}
+
+
+def test_a_mistyped_name_of_a_model_names_the_nearest(bertie: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("text,label\n" + "a,x\nb,y\n" * 10)
+    commands = (("finetune", "stater-en", "--train", tmp_path / "x.csv", "-o", tmp_path / "run"), ("info", "starteren"))
+    for command in (*commands, ("predict", "stater-en", tmp_path / "x.csv")):
+        assert "Did you mean 'starter-en'?" in bertie(*command)[2]
