@@ -39,8 +39,8 @@ class Config(BaseModel):
 
     @classmethod
     def read(cls, path: str | Path | None = None, overrides: Iterable[str] = (), **values: object) -> Self:
-        """Returns the settings of a YAML file or a recipe, changed by values and "dotted.key=value". See `load`."""
-        return load(cls, path, overrides, **values)
+        """Returns settings of a YAML file or recipe, changed by values and "dotted.key=value". See `load_config`."""
+        return load_config(cls, path, overrides, **values)
 
     @classmethod
     def kind_of(cls, path: list[str], tree: Mapping[str, object]) -> tuple[object, list[str]]:
@@ -88,7 +88,7 @@ def _parsed(text: str) -> object:
     return safe_yaml.parsed(text)
 
 
-def load(kind: type[_C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> _C:
+def load_config(kind: type[_C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> _C:
     """Loads a config from an optional YAML file, then values by dotted key that are not None, then "dotted.key=value".
 
     Raises UsageError for missing or unsafe YAML, an unknown key (with the most similar name), or a value of the wrong
@@ -111,7 +111,7 @@ def load(kind: type[_C], path: str | Path | None = None, overrides: Iterable[str
         merge(tree, nested(dotted, scalar(text)))
     for dotted, text in given:  # now the settings that say what the others are, such as the task, are known
         merge(tree, nested(dotted, typed(kind, dotted, text, tree)))
-    return build(kind, tree)
+    return build_config(kind, tree)
 
 
 def typed(kind: type[Config], dotted: str, text: str, tree: Mapping[str, object] = {}) -> Any:
@@ -139,7 +139,7 @@ def _is_text(kind: object, path: list[str], tree: Mapping[str, object]) -> bool:
     return path[0] in hints and _is_text(hints[path[0]], path[1:], tree)
 
 
-def build(kind: type[_C], tree: Mapping[str, Any]) -> _C:
+def build_config(kind: type[_C], tree: Mapping[str, Any]) -> _C:
     """Validates a tree of values as a config. Raises UsageError with one line on the first error.
 
     An unknown key gets a hint: the same name in another section, what another library calls it, or the most similar
@@ -203,7 +203,7 @@ def _help(kind: type[Config], where: list[str]) -> str:
 
 
 def save_settings(config: Config, path: Path) -> None:
-    """Writes the resolved config as YAML that `load` reads as an equal value."""
+    """Writes the resolved config as YAML that `load_config` reads as an equal value."""
     from bertie import safe_yaml
 
     write_bytes(path, safe_yaml.yaml_text(config.model_dump(mode="json")).encode())

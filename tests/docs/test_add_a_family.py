@@ -37,5 +37,5 @@ for name in names:
 
 
 def test_its_tokenizer_is_that_of_its_entry_point(site: Path) -> None:
-    asked = "from bertie.text.formats import BY_FAMILY, ROBERTA; print(BY_FAMILY['roberta-prelayernorm'] is ROBERTA)"
+    asked = "from bertie.text.formats import BY_FAMILY, ROBERTA_FORMAT; print(BY_FAMILY['roberta-prelayernorm'] is ROBERTA_FORMAT)"
     assert python(site, asked).strip() == "True"

@@ -13,7 +13,7 @@ from bertie.infer.onnx_engine import OnnxEngine
 from bertie.infer.predict import Predictor, as_engine
 from bertie.runs.models import model_folder
 from bertie.runs.opening import open_engine, open_model
-from bertie.tasks import name_of, task_of
+from bertie.tasks import task_name, task_of
 from bertie.tasks.capabilities import Embeds, Generates
 from bertie.training_facts import TooLong
 
@@ -204,7 +204,7 @@ class ModelHandle:
     def task(self) -> str | None:
         """The name of the task: sequence, tagging, span ...; None for a pre-trained model."""
         task = task_of(self._engine.facts)
-        return None if task is None else name_of(task)
+        return None if task is None else task_name(task)
 
     @property
     def prompts(self) -> Mapping[str, str]:

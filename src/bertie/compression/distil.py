@@ -45,7 +45,7 @@ _MAX_FLOAT16 = 6e4  # of float16, in which answers are kept
 
 
 @dataclass(frozen=True)
-class Distillation:
+class StudentLoss:
     """The loss of a student, for `fit`. The fields are the weights of the parts above; 0 leaves a part out."""
 
     task: Task
@@ -165,7 +165,7 @@ def _apart(
 
 
 def teacher_answers(
-    teacher: TorchModel, objective: Distillation, encoded: Sequences, folder: Path, *, max_tokens: int = 4096
+    teacher: TorchModel, objective: StudentLoss, encoded: Sequences, folder: Path, *, max_tokens: int = 4096
 ) -> Targets:
     """Returns the teacher's answers for all sequences, kept in `folder` as float16 by a hash of the content."""
     key = xxhash.xxh3_64(encoded.input_ids.tobytes() + encoded.starts.tobytes())
@@ -183,14 +183,14 @@ def teacher_answers(
     )
 
 
-def _of_tokens(teacher: TorchModel, objective: Distillation) -> set[str]:
+def _of_tokens(teacher: TorchModel, objective: StudentLoss) -> set[str]:
     """Returns the names of the answers that have a row per token."""
     head = dict(teacher.heads).get(objective.task.output)
     return {HIDDEN, QKV} | ({LOGITS} if getattr(head, "rows", "sequence") == "token" else set())
 
 
 def _write(
-    teacher: TorchModel, objective: Distillation, encoded: Sequences, files: Mapping[str, Path], max_tokens: int
+    teacher: TorchModel, objective: StudentLoss, encoded: Sequences, files: Mapping[str, Path], max_tokens: int
 ) -> None:
     """Writes under temporary names, so that a file with its final name is complete."""
     parts: dict[str, Any] = {}
@@ -211,7 +211,7 @@ def _write(
 
 
 @torch.inference_mode()
-def _said(teacher: TorchModel, objective: Distillation, batch: Batch, names: Container[str]) -> dict[str, Tensor]:
+def _said(teacher: TorchModel, objective: StudentLoss, batch: Batch, names: Container[str]) -> dict[str, Tensor]:
     output = teacher.eval().encode(batch, output_hidden_states=QKV in names)
     said = {LOGITS: objective.task.logits(teacher, output)} if LOGITS in names else {}
     said |= {HIDDEN: output.last_hidden_state} if HIDDEN in names else {}
@@ -221,7 +221,7 @@ def _said(teacher: TorchModel, objective: Distillation, batch: Batch, names: Con
 def distil(
     student: TorchModel,
     teacher: TorchModel,
-    objective: Distillation,
+    objective: StudentLoss,
     examples: Sequence[Example],
     run: Path,
     *,

@@ -25,7 +25,7 @@ from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
 from bertie.io.tables import Example
 from bertie.models.model import TorchModel
-from bertie.tasks.source import encode
+from bertie.tasks.source import encode_examples
 
 LEAST_TEXTS = 20  # for each of the two parts; a first percentile of fewer says nothing
 MOST_TEXTS = 1000  # measured
@@ -93,7 +93,7 @@ class CalibrationTexts:
     def read(cls, model: TorchModel, texts: Sequence[str | tuple[str, ...]]) -> Self:
         """Returns texts, or pairs of texts, as many as can be used."""
         rows = [Example((one,) if isinstance(one, str) else one) for one in texts[:MOST_READ]]
-        return cls(encode(rows, model.text_tokenizer, max_length=model.config.max_length))
+        return cls(encode_examples(rows, model.text_tokenizer, max_length=model.config.max_length))
 
     @classmethod
     def of_examples(cls, predictor: Predictor, examples: Sequence[Example]) -> Self:

@@ -33,7 +33,7 @@ Change = Callable[[int, Tensor], Tensor]
 
 
 @dataclass
-class Seen:
+class InputStatistics:
     """Statistics of the inputs of one matrix. importance (K,): sum over sequences of |sum over tokens of x dL/dx|, by
     feature or by head; moments (K + 1, K + 1): sum over tokens of x x^T, with a 1 appended to x.
     """
@@ -47,7 +47,7 @@ class Seen:
 class Importance:
     """The result of `importance`, by layer and matrix. examples: sequences that were read."""
 
-    seen: dict[tuple[int, str], Seen] = field(default_factory=dict)
+    seen: dict[tuple[int, str], InputStatistics] = field(default_factory=dict)
     examples: int = 0
 
     def kept(self, layer: int, part: str, count: int) -> Tensor:
@@ -112,7 +112,7 @@ def _add(found: Importance, key: tuple[int, str], felt_K: Tensor, x_TK: Tensor) 
     ones_TK = torch.cat([x_TK, x_TK.new_ones(len(x_TK), 1)], 1).float()
     moments = ones_TK.T @ ones_TK
     if key not in found.seen:
-        found.seen[key] = Seen(felt_K.cpu(), moments.cpu(), len(x_TK))
+        found.seen[key] = InputStatistics(felt_K.cpu(), moments.cpu(), len(x_TK))
     else:
         seen = found.seen[key]
         seen.importance, seen.moments = seen.importance + felt_K.cpu(), seen.moments + moments.cpu()

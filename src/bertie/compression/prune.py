@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from bertie.compression.importance import HEADS, NEURONS, Importance, Seen, importance
+from bertie.compression.importance import HEADS, NEURONS, Importance, InputStatistics, importance
 from bertie.data.batch import Batch
 from bertie.errors import UsageError
 from bertie.models.encoder import Encoder
@@ -52,7 +52,7 @@ def prune(
         model = take_layers(model, spread_layers(model.config.num_hidden_layers, layers))
     if heads is None and neurons is None:
         return model
-    check(model, heads, neurons)
+    check_prunable(model, heads, neurons)
     if learner is None or not batches:
         raise UsageError("Heads and neurons are chosen with labeled examples. Pass a file of them: --train FILE.")
     found = importance(model, learner, batches)
@@ -93,7 +93,7 @@ def narrowed(
     return rebuilt(model, config.replace(**changes), state)
 
 
-def check(model: TorchModel, heads: int | None, neurons: int | None) -> None:
+def check_prunable(model: TorchModel, heads: int | None, neurons: int | None) -> None:
     """Raises UsageError for a model whose heads and neurons cannot be pruned, or for more than it has."""
     config = model.config
     plain = type(model.encoder) is Encoder and isinstance(config.layer, Residual) and isinstance(config.attention, Full)
@@ -124,7 +124,7 @@ def _narrow(state: dict[str, Tensor], name: str, rows: Tensor) -> None:
             state[f"{name}.{end}"] = state[f"{name}.{end}"][rows].contiguous()
 
 
-def _refit(state: dict[str, Tensor], name: str, columns: Tensor, seen: Seen) -> None:
+def _refit(state: dict[str, Tensor], name: str, columns: Tensor, seen: InputStatistics) -> None:
     """Keeps some inputs of a matrix, and fits weights and bias so that its outputs change least."""
     weight, bias = state[f"{name}.weight"], state.get(f"{name}.bias")
     read = torch.cat([columns, torch.tensor([weight.shape[1]])]) if bias is not None else columns

@@ -44,7 +44,7 @@ def quantize_weights(model: TorchModel, texts: Sequences, *, embeddings: int = 8
         )
     found = Quantized({}, {})
     with torch.no_grad():
-        rows: Int4Weight | Int8Weight = nearest(word) if embeddings == 4 else Int8Weight.rows(word.numpy())
+        rows: Int4Weight | Int8Weight = round_to_levels(word) if embeddings == 4 else Int8Weight.rows(word.numpy())
         word.copy_(torch.from_numpy(rows.dequantized()))
         found.weights[WORD_EMBEDDINGS] = rows
         _layers(model, texts, found)
@@ -108,7 +108,7 @@ def _round(matrix: nn.Linear, x_TK: Tensor, name: str, found: Quantized) -> None
     found.errors[name] = relative_error(made, wanted)
 
 
-def nearest(weight: Tensor) -> Int4Weight:
+def round_to_levels(weight: Tensor) -> Int4Weight:
     """Returns a matrix of the nearest levels, without calibration."""
     parts, group = list[Int4Weight](), torch.from_numpy(Int4Weight.groups(weight.shape[1]))
     for rows in torch.split(weight, _ROWS_PER_ROUND):

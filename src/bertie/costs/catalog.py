@@ -140,7 +140,7 @@ class Catalog:
         return self.grids[key.upper()]
 
 
-def named(gpu: str) -> Device | None:
+def find_device(gpu: str) -> Device | None:
     """Returns the device of the catalog whose key is in the name that a driver reports, such as "NVIDIA H200"."""
     plain = gpu.lower().replace(" ", "")
     found = [key for key in _ours().devices if key in plain]

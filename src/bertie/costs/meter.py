@@ -152,7 +152,7 @@ class Meter:
         if self._nvml.readable:
             names = [Nvml.name] + ([Rapl.name] if of_processor is not None else [])
             return self._nvml.joules() + (of_processor or 0.0), f"measured ({' and '.join(names)})"
-        if (device := catalog.named(self._gpu)) is None:
+        if (device := catalog.find_device(self._gpu)) is None:
             return None, f"not known (NVML cannot be read, and {self._gpu} is not in the catalog)"
         watts = catalog.Device.LOAD * device.watts * self._processes
         return watts * seconds, f"estimated ({catalog.Device.LOAD:.0%} of {device.watts:g} W per GPU)"

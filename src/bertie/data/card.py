@@ -17,7 +17,7 @@ _SHARES = (0.1, 0.5, 0.9, 0.99)
 SPREAD = ("mean", "p10", "p50", "p90", "p99")
 
 
-def write(shards: Shards, *, elapsed_s: float | None = None, workers: int = 1) -> dict[str, Any]:
+def write_card(shards: Shards, *, elapsed_s: float | None = None, workers: int = 1) -> dict[str, Any]:
     """Writes card.json and card.md to the folder of a corpus, and returns the card. elapsed_s None: unknown."""
     found = make(shards)
     if elapsed_s is not None:
@@ -139,7 +139,7 @@ def _bars(name: str, counts: dict[str, float], total: float) -> list[str]:
     return ["```text", f"{name:>{width}}   share", *rows, "```"]
 
 
-def load(folder: Path) -> dict[str, Any]:
+def load_card(folder: Path) -> dict[str, Any]:
     """Returns the card of a corpus folder, computed again if it is missing. Raises DataError for another folder."""
     path = folder / "card.json"
     shards = Shards.open(folder, verify=False)

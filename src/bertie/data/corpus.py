@@ -28,23 +28,23 @@ from bertie.console import console
 from bertie.data import card, dedup, executors
 from bertie.data.decontaminate import Evaluation
 from bertie.data.filters import Filters
-from bertie.data.prepare import EVALUATION, CorpusConfig, CorpusPart, facts_of, prepare
+from bertie.data.prepare import EVALUATION, CorpusConfig, CorpusPart, prepare, read_part_facts
 from bertie.data.shards import SHARDS_FORMAT, Int64, Shards, ShardWriter, decode_texts, read_manifest
 from bertie.data.statistics import Statistics
-from bertie.data.tokens import encode
+from bertie.data.tokens import encode_corpus
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, file_hash, some_of
-from bertie.folders import ANYTHING, Kind, check, held
+from bertie.folders import ANYTHING, FolderKind, check_writable, held
 from bertie.io import sources
 from bertie.text.sentences import splitter
 
-__all__ = ["CorpusConfig", "build", "documents", "encode", "texts"]
+__all__ = ["CorpusConfig", "build_shards", "documents", "encode_corpus", "texts"]
 
 DEFAULT = CorpusConfig()
-TOKENS_FOLDER = Kind(
+TOKENS_FOLDER = FolderKind(
     "token folder", ("manifest.json", ".work"), ("manifest.json", "shard-*"), {"plans": ANYTHING, ".work": ANYTHING}
 )
-CORPUS = Kind(
+CORPUS = FolderKind(
     "corpus",
     begins=("manifest.json", ".work"),
     files=("manifest.json", "shard-*", "quarantine.jsonl", "card.json", "card.md", ".encode.lock"),
@@ -55,7 +55,7 @@ CORPUS = Kind(
 _CHUNK_SENTENCES = 1 << 16  # sentences decoded at once
 
 
-def build(
+def build_shards(
     inputs: Sequence[str | Path],
     folder: str | Path,
     config: CorpusConfig = DEFAULT,
@@ -93,7 +93,7 @@ def build(
         Filters.of(config.language, config.quality),
     )  # say now what is missing, not in an hour
     sets = Evaluation.of(evaluation) if evaluation else None
-    check(folder, CORPUS, overwrite=overwrite)
+    check_writable(folder, CORPUS, overwrite=overwrite)
     with held(folder, CORPUS, overwrite=overwrite), executors.working(folder) as work:
         names = [str(sources.spool(work, lines)) if str(name) == "-" else str(name) for name in inputs]
         units, found = sources.plan_units(names, config.reading)
@@ -109,9 +109,9 @@ def build(
             console.say(f"{folder} is complete; nothing to do.")
             shards = Shards.open(folder)
             if not (folder / "card.json").exists():  # interrupted between the manifest and the card
-                card.write(shards)
+                card.write_card(shards)
             if not (folder / checksums.CHECKSUMS).exists():
-                checksums.write(folder, CORPUS.name, covered=covered)
+                checksums.write_checksums(folder, CORPUS.name, covered=covered)
             return shards
         if not (work / "plan.json").exists() and any(path != work for path in folder.iterdir()):
             raise UsageError(f"{folder} is not empty. Choose another folder, or pass --overwrite to replace it.")
@@ -136,8 +136,8 @@ def build(
             removed = sum((Counter(result["overlaps"]) for result in results), Counter[str]())
             account["evaluation"] = {name: {**set_, "removed": removed[name]} for name, set_ in sets.facts.items()}
         shards = _merge(folder, work, results, config, records, dropped, account)
-        card.write(shards, elapsed_s=time.monotonic() - begun, workers=workers)
-        checksums.write(folder, CORPUS.name, covered=covered)
+        card.write_card(shards, elapsed_s=time.monotonic() - begun, workers=workers)
+        checksums.write_checksums(folder, CORPUS.name, covered=covered)
     return shards
 
 
@@ -259,7 +259,7 @@ def _kept(parts: list[Path], work: Path, config: CorpusConfig, dropped: Counter[
     signatures, hashes = work / "signatures", []
     with atomic_write(signatures) as file:
         for path in parts:
-            found, signed = facts_of(path)
+            found, signed = read_part_facts(path)
             hashes.append(found)
             file.write(signed.data)
     pieces = np.concatenate(hashes)

@@ -19,7 +19,7 @@ LEADING = 2000  # characters by which a language is recognized
 SURE = 0.5  # probability of a language below which a document is in none
 
 
-class Text:
+class MeasuredText:
     """A document, and what several measures read of it."""
 
     def __init__(self, text: str) -> None:
@@ -46,7 +46,7 @@ class Text:
         return sum(map(len, self.words))
 
 
-_Measure = Callable[[Text], float]
+_Measure = Callable[[MeasuredText], float]
 STOP_WORDS = frozenset("the be to of and that have with".split())  # noqa: SIM905
 
 
@@ -65,14 +65,14 @@ def _repeated_characters(items: Sequence[str]) -> float:
     return 1 - once / total if total else 0.0
 
 
-def top_ngram(text: Text, n: int) -> float:
+def top_ngram(text: MeasuredText, n: int) -> float:
     """Returns the share of characters in the most frequent n-gram of words; 0 when none occurs twice."""
     grams = Counter(zip(*(text.words[i:] for i in range(n)), strict=False))
     most = [(count, gram) for gram, count in grams.items() if count > 1]
     return max((count * sum(map(len, gram)) for count, gram in most), default=0) / max(text.characters, 1)
 
 
-def repeated_ngrams(text: Text, n: int) -> float:
+def repeated_ngrams(text: MeasuredText, n: int) -> float:
     """Returns the share of characters in n-grams of words that occurred before, each character counted once."""
     words, seen, characters, at = text.words, set[tuple[str, ...]](), 0, 0
     while at + n <= len(words):
@@ -181,7 +181,7 @@ class Filters:
         """Returns the text without removed lines, and why it is dropped, or "". Removed lines are counted."""
         if self.lines:
             text = self._without_lines(text, counts)
-        document = Text(text)
+        document = MeasuredText(text)
         for name, (low, high) in self.ranges.items():
             if not low <= MEASURES[name](document) <= high:
                 return text, f"quality: {name} outside {_shown(low)}..{_shown(high)}"

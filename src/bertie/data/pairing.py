@@ -14,7 +14,19 @@ from numpy.typing import NDArray
 
 from bertie.data.draws import U64, Draws, key, mix, unit_floats
 from bertie.data.order import permutation
-from bertie.data.plans import ROW, Advance, Int, Plan, Sentences, blocks, counting, plan_statistics, silent, table, walk
+from bertie.data.plans import (
+    ROW,
+    Advance,
+    Int,
+    SamplePlan,
+    Sentences,
+    blocks,
+    counting,
+    make_instances,
+    plan_statistics,
+    silent,
+    walk,
+)
 from bertie.errors import DataError
 from bertie.registry import Registry
 
@@ -34,7 +46,7 @@ class DocSentences:
     duplicates: int = 1  # nothing is drawn, so every epoch has the same instances
     crosses: ClassVar[bool] = False
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> SamplePlan:
         """Returns the instances of one pass."""
         room = max_length - 2
         starts, stops = [], []
@@ -49,8 +61,8 @@ class DocSentences:
         pieces = -(-(stop - start) // room)
         start = np.repeat(start, pieces) + room * counting(pieces)
         length = np.minimum(np.repeat(stop, pieces) - start, room)
-        rows = table(start, start, length, np.zeros_like(length), np.zeros_like(length))
-        return Plan(rows, plan_statistics(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
+        rows = make_instances(start, start, length, np.zeros_like(length), np.zeros_like(length))
+        return SamplePlan(rows, plan_statistics(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,7 @@ class FullSentences(DocSentences):
 
     crosses: ClassVar[bool] = True
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> SamplePlan:
         """Returns the instances of one pass."""
         room = max_length - 2
         size = sentences.stops - sentences.starts
@@ -76,8 +88,8 @@ class FullSentences(DocSentences):
         pieces = -(-length // room)
         start = np.repeat(start, pieces) + room * counting(pieces)
         length = np.minimum(np.repeat(length, pieces) - room * counting(pieces), room)
-        rows = table(start, start, length, np.zeros_like(length), np.zeros_like(length))
-        return Plan(rows, plan_statistics(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
+        rows = make_instances(start, start, length, np.zeros_like(length), np.zeros_like(length))
+        return SamplePlan(rows, plan_statistics(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
 
 
 PACKINGS: Registry[type[DocSentences]] = Registry(
@@ -99,7 +111,7 @@ class OtherVectors:
     crosses: ClassVar[bool] = False
     duplicates: ClassVar[int] = 1
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> SamplePlan:
         """Raises DataError."""
         raise DataError("A corpus of texts has no feature vectors. Pass a table with a column of them (--features).")
 
@@ -129,7 +141,7 @@ class NextSentencePairs:
     segments: int = 2
     crosses: ClassVar[bool] = False
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> SamplePlan:
         """Returns the instances of one pass."""
         return (_original if self.form == "original" else _corrected)(sentences, max_length - 3, seed, advance)
 
@@ -146,7 +158,7 @@ class SentenceOrderPairs:
     segments: int = 2
     crosses: ClassVar[bool] = False
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> SamplePlan:
         """Returns the instances of one pass."""
         first, split, end, swapped = _chunks(sentences, max_length - 3, seed, advance, put_back=False)
         lone = end - first == 1
@@ -155,11 +167,11 @@ class SentenceOrderPairs:
         in_order = swapped[~lone] == 0
         left, left_stop = np.where(in_order, a, b), np.where(in_order, a_stop, b_stop)
         right, right_stop = np.where(in_order, b, a), np.where(in_order, b_stop, a_stop)
-        rows = table(left, right, left_stop - left, right_stop - right, swapped[~lone])
-        return Plan(rows, plan_statistics(sentences, rows, sentences_unused=int(lone.sum())))
+        rows = make_instances(left, right, left_stop - left, right_stop - right, swapped[~lone])
+        return SamplePlan(rows, plan_statistics(sentences, rows, sentences_unused=int(lone.sum())))
 
 
-def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> Plan:
+def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> SamplePlan:
     """`create_instances_from_document` of google-research/bert, with sentence lengths instead of sentences."""
     draw = random.Random(int(seed)).random
     starts, stops = sentences.starts.data, sentences.stops.data  # memory views: their items are Python ints, and quick
@@ -214,10 +226,10 @@ def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> P
             advance(end - told)
             told = end
     instances = np.concatenate(finished) if finished else np.zeros(0, ROW)
-    return Plan(instances, plan_statistics(sentences, instances))
+    return SamplePlan(instances, plan_statistics(sentences, instances))
 
 
-def _corrected(sentences: Sentences, room: int, seed: U64, advance: Advance) -> Plan:
+def _corrected(sentences: Sentences, room: int, seed: U64, advance: Advance) -> SamplePlan:
     """Yields chunks whose label is a coin flip; for random, the next chunk starts at the split."""
     first, split, end, is_random = _chunks(sentences, room, seed, advance, put_back=True)
     lone = end - first == 1
@@ -229,8 +241,8 @@ def _corrected(sentences: Sentences, room: int, seed: U64, advance: Advance) -> 
         sentences, sentences.document_of(first[rows]), (b_stop - b)[rows], room - (a_stop - a)[rows], leftover, seed
     )
     a, a_stop, b, b_stop = _truncated(a, a_stop, b, b_stop, room, key(seed, 1))
-    instances = table(a, b, a_stop - a, b_stop - b, is_random)
-    return Plan(instances, plan_statistics(sentences, instances, sentences_unused=unused))
+    instances = make_instances(a, b, a_stop - a, b_stop - b, is_random)
+    return SamplePlan(instances, plan_statistics(sentences, instances, sentences_unused=unused))
 
 
 def _chunks(

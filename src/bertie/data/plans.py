@@ -131,7 +131,7 @@ def _column(n: int) -> Int:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SamplePlan:
     """rows (N,) of dtype ROW, and statistics of all sentences and tokens: used, truncated, or dropped with the
     reason."""
 
@@ -173,7 +173,7 @@ class Pairing(Protocol):
         """The number of different plans: epoch e has plan e % duplicates."""
         ...
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> SamplePlan:
         """Returns the instances of one pass, at most max_length long with special tokens. `advance` is called with
         progress."""
         ...
@@ -181,7 +181,7 @@ class Pairing(Protocol):
 
 def plan_instances(
     pairing: Pairing, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent
-) -> Plan:
+) -> SamplePlan:
     """Returns the instances of one pass, computed for GROUP sentences at a time, so that memory is bounded.
 
     A random second segment is from the same group. Groups have one size, so that none has only one document.
@@ -196,7 +196,7 @@ def plan_instances(
         plan = pairing.plan(group, max_length=max_length, seed=key(seed, number), advance=advance)
         rows.append(plan.rows)
         report.update(plan.report)
-    return Plan(np.concatenate(rows), dict(report))
+    return SamplePlan(np.concatenate(rows), dict(report))
 
 
 def blocks(sentences: Sentences, size: int | None = None) -> list[tuple[int, int]]:
@@ -224,7 +224,7 @@ def counting(counts: Int) -> Int:
     return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
 
 
-def table(a: Int, b: Int, a_length: Int, b_length: Int, label: Int) -> NDArray[Any]:
+def make_instances(a: Int, b: Int, a_length: Int, b_length: Int, label: Int) -> NDArray[Any]:
     """Returns instances from their columns, (N,) each."""
     rows = np.empty(len(a), ROW)
     for name, column in (("a", a), ("b", b), ("a_length", a_length), ("b_length", b_length), ("label", label)):
@@ -262,7 +262,7 @@ HELD_OUT_SHARE = 0.01
 HELD_OUT_TOKENS = (10_000, 500_000)
 
 
-def held_out(lengths: ArrayLike, bounds: ArrayLike) -> NDArray[np.bool_]:
+def choose_held_out(lengths: ArrayLike, bounds: ArrayLike) -> NDArray[np.bool_]:
     """Returns which documents (D,) are held out for validation: a fixed choice for any seed and max_length.
 
     They are drawn by document number until a fraction of the tokens is reached, without documents that have half of it.
@@ -284,7 +284,7 @@ def held_out(lengths: ArrayLike, bounds: ArrayLike) -> NDArray[np.bool_]:
     return chosen
 
 
-def cached_plan(make: Callable[[], Plan], folder: Path | None, identity: str) -> Plan:
+def cached_plan(make: Callable[[], SamplePlan], folder: Path | None, identity: str) -> SamplePlan:
     """Returns a plan from a folder, memory-mapped. It is computed and stored there when it is missing.
 
     A damaged plan is computed again with a warning. Without a writable folder, the plan is in memory.
@@ -315,7 +315,7 @@ def damaged(folder: Path) -> list[Path]:
     return [path for path in paths if not _kept(path)]
 
 
-def _kept(path: Path) -> Plan | None:
+def _kept(path: Path) -> SamplePlan | None:
     """Reads a plan and checks every byte; None where there is none, or it is damaged."""
     if not path.with_suffix(".json").exists():
         return None
@@ -323,7 +323,7 @@ def _kept(path: Path) -> Plan | None:
         facts = read_json(path.with_suffix(".json"))
         if facts["seal"] != seal(facts) or facts["bytes"] != path.stat().st_size or facts["hash"] != file_hash(path):
             raise ValueError("it does not match its hash")
-        return Plan(np.load(path, mmap_mode="r", allow_pickle=False), facts["report"])
+        return SamplePlan(np.load(path, mmap_mode="r", allow_pickle=False), facts["report"])
     except (DataError, OSError, ValueError, KeyError, TypeError) as error:
         console.warn(f"{path} is damaged ({error}) and is written again.")
         return None

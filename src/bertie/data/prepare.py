@@ -100,7 +100,7 @@ def prepare(
         parts, draft = parts + 1, _Draft()
 
     with atomic_write(stem.with_suffix(".quarantine")) as quarantine:
-        for record in sources.read(sources.Unit(*unit), options.reading, counts):
+        for record in sources.read_unit(sources.Unit(*unit), options.reading, counts):
             records += 1
             if isinstance(record, BadRecord):
                 dropped[record.reason] += 1
@@ -215,7 +215,7 @@ class CorpusPart:
         )
 
 
-def facts_of(path: Path) -> tuple[NDArray[Any], dedup.Signatures]:
+def read_part_facts(path: Path) -> tuple[NDArray[Any], dedup.Signatures]:
     """Reads only the hashes and signatures of a part file."""
     with safetensors.safe_open(path, "numpy") as file:
         return _as_hashes(file.get_tensor("hashes")), file.get_tensor("signatures")

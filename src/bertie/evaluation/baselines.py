@@ -79,7 +79,7 @@ def cross_fitted(
     }
 
 
-def measured(
+def measure_baselines(
     task: Task, dev: Sequence[Example], answers: Mapping[int, Prediction], found: Mapping[str, _Answers], metric: str
 ) -> list[dict[str, Any]]:
     """Returns each baseline's metrics, and the difference between the model and the best one, for a report.

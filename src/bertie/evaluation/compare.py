@@ -12,10 +12,10 @@ from bertie.errors import DataError, UsageError
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
-from bertie.metrics.base import Counts, Float, Scores, Sums, Units, metric_range
+from bertie.metrics.base import Counts, Float, ScoreCounter, Sums, Units, metric_range
 from bertie.metrics.confusion import Confusion, ListedConfusion
 from bertie.metrics.resample import Bootstrap
-from bertie.tasks import Prediction, Task, name_of
+from bertie.tasks import Prediction, Task, task_name
 
 if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
@@ -130,7 +130,7 @@ class PairedDifference:
         examples = np.array([example for example, *_ in rows], object)
         answers = [np.array([row[column] for row in rows], object) for column in (1, 2)]
 
-        def counted(task: Task, column: int, numbers: NDArray[np.int64], *, listed: bool = False) -> Scores:
+        def counted(task: Task, column: int, numbers: NDArray[np.int64], *, listed: bool = False) -> ScoreCounter:
             scores = task.scores()
             if listed and type(scores) is Confusion:
                 scores = ListedConfusion(scores.labels, scores.outside, scores.positive)
@@ -190,7 +190,7 @@ class PairedDifference:
 def check_comparable(a: "Predictor", b: "Predictor") -> None:
     """Raises UsageError for models of different tasks, or without a common label."""
     if type(a.task) is not type(b.task):
-        raise UsageError(f"{name_of(a.task)} and {name_of(b.task)} are different tasks, which cannot be compared.")
+        raise UsageError(f"{task_name(a.task)} and {task_name(b.task)} are different tasks, which cannot be compared.")
     if len(a.task.labels) > 1 and len(b.task.labels) > 1 and not {*a.task.labels} & {*b.task.labels}:
         labels = (", ".join(task.labels[:5]) for task in (a.task, b.task))
         raise UsageError(f"The models have no label in common, so they cannot be compared: {'; '.join(labels)}.")

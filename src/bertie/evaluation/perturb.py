@@ -21,7 +21,7 @@ from bertie.io.tables import Example
 from bertie.metrics.base import called, wilson
 from bertie.registry import Registry
 from bertie.settings import read_yaml
-from bertie.tasks import Prediction, Task, name_of
+from bertie.tasks import Prediction, Task, task_name
 from bertie.text.swaps import Swaps
 
 if TYPE_CHECKING:
@@ -114,13 +114,13 @@ def chosen_perturbations(task: Task, names: Sequence[str]) -> dict[str, Perturba
     entities are positions in the text."""
     found = {name: _perturbation(name) for name in names}
     if found and (task.problem_type is None or task.places):
-        raise UsageError(f"--perturb measures the classification and rating of texts, not the task {name_of(task)}.")
+        raise UsageError(f"--perturb measures the classification and rating of texts, not the task {task_name(task)}.")
     if len(task.labels) != 2 and any(one.exchanges for one in found.values()):
         raise UsageError(f"--perturb contrast exchanges two labels; the model has {len(task.labels)}.")
     return found
 
 
-def measure(
+def measure_perturbations(
     predictor: "Predictor",
     path: Path | str,
     format: TableFormat,
@@ -207,7 +207,9 @@ def _perturbation(name: str) -> Perturbation:
     return replace(PERTURBATIONS[kind], rate=share)
 
 
-def lines(found: dict[str, dict[str, Any]], metrics: Sequence[str], scores: Mapping[str, Any] = {}) -> list[str]:
+def render_perturbation_lines(
+    found: dict[str, dict[str, Any]], metrics: Sequence[str], scores: Mapping[str, Any] = {}
+) -> list[str]:
     """Returns one line of text for each perturbation. scores: the report of the original examples."""
     shown = []
     for name, facts in found.items():

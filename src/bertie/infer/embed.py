@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bertie.errors import UnknownName, UsageError, nearest
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
-from bertie.infer.texts import Row
+from bertie.infer.texts import TextRow
 from bertie.io.lines import BadRecord
 from bertie.io.tables import SkipReport
 from bertie.models.sentence import MODES
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Vector = NDArray[np.float32]
 
 
-def embedder(
+def make_embedder(
     model: "TorchModel | Engine",
     tokenizer: "Tokenizer | None" = None,
     *,
@@ -78,14 +78,14 @@ def embedder(
     return found.replace(task_or_none=task)
 
 
-def vectors(
+def embed_rows(
     predictor: Predictor,
-    rows: Iterable[Row],
+    rows: Iterable[TextRow],
     skipped: SkipReport,
     long: TextCount | None = None,
     *,
     eager: bool = False,
-) -> Iterator[tuple[Row, Vector | BadRecord]]:
+) -> Iterator[tuple[TextRow, Vector | BadRecord]]:
     """Yields each row with its vector (H,), or with the reason why it has none, in order. long: counts truncated
     texts."""
     for row, answer in predictor.stream(rows, eager=eager, count=long):
@@ -102,12 +102,12 @@ def width_of(predictor: Predictor) -> int:
 
 
 def write_npy(
-    predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: SkipReport, long: TextCount | None = None
+    predictor: Predictor, rows: Iterable[TextRow], out: IO[bytes], skipped: SkipReport, long: TextCount | None = None
 ) -> None:
     """Writes one float32 array (N, H). The number of rows is written into the header at the end."""
     size, count = width_of(predictor), 0
     out.write(_header(0, size))
-    for _, found in vectors(predictor, rows, skipped, long):
+    for _, found in embed_rows(predictor, rows, skipped, long):
         out.write((np.full(size, np.nan, np.float32) if isinstance(found, BadRecord) else found).tobytes())
         count += 1
     out.seek(0)

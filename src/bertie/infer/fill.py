@@ -55,7 +55,7 @@ class Masked:
     def of(cls, tokenizer: Tokenizer, text: str, *, max_length: int) -> Self:
         """Raises DataError when the text has no mask or does not fit."""
         mask = tokenizer.special_tokens["mask"]
-        encoding = joined(tokenizer, tokenizer.encode(text), [text])
+        encoding = join_letters_after_masks(tokenizer, tokenizer.encode(text), [text])
         if len(encoding) > max_length:
             raise DataError(
                 f"The text has {len(encoding):,} tokens, more than the maximum of {max_length:,}. "
@@ -72,7 +72,7 @@ class Masked:
     @staticmethod
     def groups(texts: "Sequence[Masked]") -> "Iterator[list[Masked]]":
         """Yields the texts in order, in groups that are read at once."""
-        return groups(texts)
+        return group_texts(texts)
 
     def proposals(self, logits_NV: Array, tokenizer: Tokenizer, *, top: int) -> list[list[MaskPrediction]]:
         """The most probable tokens for each mask, best first."""
@@ -84,7 +84,7 @@ class Masked:
         ]
 
 
-def joined(tokenizer: Tokenizer, encoding: Encoding, texts: Sequence[str]) -> Encoding:
+def join_letters_after_masks(tokenizer: Tokenizer, encoding: Encoding, texts: Sequence[str]) -> Encoding:
     """Returns an encoding of texts in which letters right after a mask continue its word: [MASK]이다 is [MASK], ##이다.
 
     A tokenizer alone begins a new word there, which never follows a word without a space in the text that was read in
@@ -130,7 +130,7 @@ class _Token(NamedTuple):
     sequence: int | None
 
 
-def groups(texts: Sequence[Masked]) -> Iterator[list[Masked]]:
+def group_texts(texts: Sequence[Masked]) -> Iterator[list[Masked]]:
     """Yields the texts in order, in groups that are read at once."""
     return chunks_of_tokens(texts, GROUP_TOKENS, lambda one: len(one.ids.input_ids))
 

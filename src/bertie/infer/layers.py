@@ -19,7 +19,7 @@ from bertie.infer.batching import CHUNK_ROWS, chunks, chunks_of_tokens, run_batc
 from bertie.infer.engine import Array, Engine
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
-from bertie.infer.texts import Row
+from bertie.infer.texts import TextRow
 from bertie.io.lines import BadRecord
 from bertie.io.tables import SkipReport
 from bertie.models.facts import layer_output
@@ -93,7 +93,7 @@ def token_vectors(
 
 
 def row_vectors(
-    predictor: Predictor, rows: Iterable[Row], layers: Sequence[int], skipped: SkipReport, long: TextCount
+    predictor: Predictor, rows: Iterable[TextRow], layers: Sequence[int], skipped: SkipReport, long: TextCount
 ) -> Iterator[Chunk]:
     """Yields the vectors of all tokens of rows. A row that cannot be read has no tokens and is added to `skipped`.
 

@@ -155,7 +155,7 @@ def check_options(graph: Path, precision: str, device: str, engine: str) -> None
         )
 
 
-def opened(graph: Path, *, threads: int | None = None) -> "tuple[OnnxEngine, Tokenizer]":
+def open_onnx_engine(graph: Path, *, threads: int | None = None) -> "tuple[OnnxEngine, Tokenizer]":
     """Opens a graph and the tokenizer of its folder."""
     from bertie.text.tokenizer import Tokenizer
 

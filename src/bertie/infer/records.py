@@ -133,7 +133,7 @@ class _Table:
                 self.waiting.append((source, numbers, answer))
                 return
             self.start(source, numbers)
-        answer = flattened(answer)
+        answer = flatten_answer(answer)
         record = self.form.joined(source, numbers, answer)
         self.append([record.get(name) for name in self.header])
         appended = self.own_names(answer)
@@ -163,12 +163,12 @@ class _Table:
             )
 
 
-def flattened(answer: Values, before: str = "") -> dict[str, object]:
+def flatten_answer(answer: Values, before: str = "") -> dict[str, object]:
     """Returns an answer with the values of objects, too: {"scores": {"a": 1}} has scores.a."""
     found: dict[str, Any] = {}
     for name, value in answer.items():
         found[before + name] = value
-        found |= flattened(value, f"{before}{name}.") if isinstance(value, Mapping) else {}
+        found |= flatten_answer(value, f"{before}{name}.") if isinstance(value, Mapping) else {}
     return found
 
 

@@ -10,7 +10,7 @@ from bertie.errors import UsageError
 from bertie.infer.engine import Array, Sequences
 from bertie.infer.generate import generate, stream
 from bertie.models.biaffine import LAST
-from bertie.models.facts import POOLED, Facts, layer_of
+from bertie.models.facts import POOLED, Facts, parse_layer_output
 from bertie.models.generation import GenerationConfig, writing_of
 from bertie.models.heads import VocabularyHead
 from bertie.models.heads.parse import with_last_pieces
@@ -68,7 +68,7 @@ class TorchEngine:
             self.model.train(was_training)
 
     def _encode(self, batch: "Batch", ids: Sequences, outputs: Sequence[str]) -> "EncoderOutput":
-        layers = any(layer_of(name) is not None for name in outputs)
+        layers = any(parse_layer_output(name) is not None for name in outputs)
         if layers:
             return self.model.encode(batch, output_hidden_states=True)
         return self.model.encode(batch, read=self._read(ids, outputs))
@@ -100,7 +100,7 @@ class TorchEngine:
     def _array(self, name: str, output: "EncoderOutput", batch: "Batch", ids: Sequences) -> torch.Tensor:
         if name in POOLED:
             return pool(output, name)
-        if (layer := layer_of(name)) is not None:
+        if (layer := parse_layer_output(name)) is not None:
             return output.all_states[layer]
         head = dict(self.model.heads).get(name)
         if isinstance(head, VocabularyHead):

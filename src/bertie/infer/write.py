@@ -29,7 +29,7 @@ def writer(
     return found, replace(found.pipeline.writing, **options)  # type: ignore[arg-type]  # the names are known
 
 
-def pieces(
+def stream_words(
     model: "TorchModel",
     predictor: Predictor,
     text: str,

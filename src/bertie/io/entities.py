@@ -23,13 +23,13 @@ from bertie.io.rows import records, without_header
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.words import (
-    Place,
     TaggedExample,
+    TextPlace,
     are_texts,
     in_characters,
-    of_words,
     places_of,
     script_unit,
+    tag_words,
     unit_of,
     whole_number,
     word_spans,
@@ -57,7 +57,7 @@ class Mark(NamedTuple):
     own: str | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TextPlace:
         """Its offsets and its text."""
         return self.start, self.end, self.own
 
@@ -97,7 +97,7 @@ def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iter
             if format.columns.labelled and (reason := why_unused(row)):
                 yield BadRecord(number, reason)
             elif isinstance(text, str) and marks is not None:
-                yield marked(text, [mark_of(one) for one in marks], unit, number, source, offsets)
+                yield tag_entity_text(text, [mark_of(one) for one in marks], unit, number, source, offsets)
             elif lack and row.get("tokens") is None:
                 yield BadRecord(number, lack)
             elif words or not isinstance(text, str):
@@ -140,7 +140,7 @@ def _tagged(
         raise ValueError
     if isinstance(tags, list):
         tags = [str(tag) if type(tag) is int else tag for tag in tags]
-    found = of_words(words, tags, number)
+    found = tag_words(words, tags, number)
     if not isinstance(found, TaggedExample):
         return found
     spans = places_of(text, cast(list[str], words)) if isinstance(text, str) else None
@@ -168,7 +168,7 @@ def _has_place(mark: object) -> bool:
     return isinstance(mark, dict) and "start" in mark and any(name in mark for name in TYPES)
 
 
-def marked(
+def tag_entity_text(
     text: str,
     marks: Sequence[Mark],
     unit: str,

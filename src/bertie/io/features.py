@@ -30,7 +30,7 @@ class BadFeaturesError(Exception):
     """A row whose feature vectors cannot be read."""
 
 
-def vectors_of(value: Any, folder: Path, config: FeatureConfig) -> _Vectors:
+def read_vectors(value: Any, folder: Path, config: FeatureConfig) -> _Vectors:
     """Returns the feature vectors of a row's field (N, D). Raises BadFeaturesError with the reason."""
     try:
         found = _read(value, folder, config)
@@ -119,7 +119,7 @@ WINDOW_S, STEP_S = 0.025, 0.010  # of a spectrogram; Hsu et al. 2021 and Gong et
 FLOOR = 1e-10  # below any sound, so that silence has a logarithm
 
 
-def frames(path: Path, config: FeatureConfig) -> _Vectors:
+def read_frames(path: Path, config: FeatureConfig) -> _Vectors:
     """Returns the log-mel frames of a sound, `stacked_frames` of them in a vector, all scaled together."""
     from scipy.io import wavfile
 
@@ -179,6 +179,6 @@ def mel_filters(hertz_K: NDArray[Any], bins: int) -> NDArray[np.float64]:
 ARRAYS = (".npy", ".npz", ".safetensors")
 READERS: dict[str, Callable[[Path, FeatureConfig], _Vectors]] = {
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"), patches),
-    ".wav": frames,
+    ".wav": read_frames,
 }
 """Extension of a file -> what makes feature vectors of it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bertie.io import isolated
-from bertie.io.blocks import NO_MATCH, Item, ReadOptions, Source, block_spans
+from bertie.io.blocks import NO_MATCH, Item, ReadOptions, SourceKind, block_spans
 from bertie.io.lines import LIMIT, BadRecord
 from bertie.io.streams import Unreadable, open_bytes
 from bertie.registry import library
@@ -110,7 +110,7 @@ def page_files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     yield from block_spans(path, NO_MATCH)
 
 
-def page(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
+def read_web_page(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Yields the main text of a page as one document. Its title and tables are left out."""
     content = read_page(item[0])
     charset = reading.encoding if reading.encoding != "utf-8" else ""
@@ -118,4 +118,4 @@ def page(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
     yield text or BadRecord(0, no_text(content), where=item[0])
 
 
-HTML = Source(page_files, page)
+HTML = SourceKind(page_files, read_web_page)

@@ -33,7 +33,7 @@ SHORTEST_CONSTANT = 60  # characters; below, a string constant in such a call or
 
 
 @dataclass(frozen=True)
-class Passage:
+class DocPassage:
     """One docstring's prose. `name` is the dotted name of the documented object ("json.decoder.JSONDecoder")."""
 
     name: str
@@ -46,7 +46,7 @@ class Module:
 
     package: str
     name: str
-    passages: tuple[Passage, ...]
+    passages: tuple[DocPassage, ...]
 
     @property
     def text(self) -> str:
@@ -56,7 +56,7 @@ class Module:
     @classmethod
     def stored(cls, package: str, name: str, passages: Iterable[tuple[str, Iterable[str]]]) -> "Module":
         """Returns a module whose documentation was stored: the name and the paragraphs of each passage."""
-        return cls(package, name, tuple(Passage(inside, tuple(paragraphs)) for inside, paragraphs in passages))
+        return cls(package, name, tuple(DocPassage(inside, tuple(paragraphs)) for inside, paragraphs in passages))
 
 
 class PythonPackage:
@@ -80,7 +80,7 @@ class PythonPackage:
 
     def read(self, path: Path) -> Module | None:
         """Returns the documentation of one file, or None when it has none or cannot be read."""
-        return read(path, self.name, self.root)
+        return read_module(path, self.name, self.root)
 
 
 def modules(package: str) -> Iterator[Module]:
@@ -90,7 +90,7 @@ def modules(package: str) -> Iterator[Module]:
     """
     root = locate(package)
     for path in package_files(package):
-        module = read(path, package, root)
+        module = read_module(path, package, root)
         if module is not None:
             yield module
 
@@ -127,7 +127,7 @@ def package_files(package: str) -> list[Path]:
     return [root / path for path in sorted(kept, key=str) if not any(map(SKIPPED_PARTS.fullmatch, path.parts))]
 
 
-def read(path: Path, package: str, root: Path) -> Module | None:
+def read_module(path: Path, package: str, root: Path) -> Module | None:
     """Returns one file's documentation, or None when it has none or cannot be read."""
     inside = path.relative_to(root if root.is_dir() else root.parent).with_suffix("")
     top = () if package == STDLIB or root.is_file() else (root.name,)
@@ -144,7 +144,7 @@ def read(path: Path, package: str, root: Path) -> Module | None:
         new = [paragraph for paragraph in prose(text) if paragraph not in seen]
         seen.update(new)
         gathered.setdefault(qualified, {}).update(dict.fromkeys(new))
-    passages = tuple(Passage(qualified, tuple(kept)) for qualified, kept in gathered.items() if kept)
+    passages = tuple(DocPassage(qualified, tuple(kept)) for qualified, kept in gathered.items() if kept)
     return Module(package, name, passages) if passages else None
 
 
@@ -218,7 +218,7 @@ MARKUP = re.compile(r"[`\[*\\{}]")
 
 def prose(docstring: str) -> list[str]:
     """Returns the paragraphs of a docstring (reStructuredText, numpydoc or Google style) that are sentences."""
-    return [text for text in map(plain, paragraphs(docstring)) if is_prose(text)]
+    return [text for text in map(strip_markup, paragraphs(docstring)) if is_prose(text)]
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
@@ -268,7 +268,7 @@ def paragraphs(docstring: str) -> Iterator[str]:
             text = line[directive.end() :].strip()
         if text.endswith("::"):
             skip_deeper, text = indent, text[:-1]
-        starts, text = entry(text, google=entries is not None, inside=bool(paragraph))
+        starts, text = parse_entry(text, google=entries is not None, inside=bool(paragraph))
         if starts:
             yield from flush(paragraph)
         if text:
@@ -283,7 +283,7 @@ def flush(paragraph: list[str]) -> Iterator[str]:
         paragraph.clear()
 
 
-def entry(text: str, *, google: bool, inside: bool) -> tuple[bool, str]:
+def parse_entry(text: str, *, google: bool, inside: bool) -> tuple[bool, str]:
     """A line without the bullet, or the name and type, it begins with -> (whether it opens a paragraph, what is left).
 
     `google`: under a heading such as "Args:". `inside`: within a paragraph, where a lone word is text and no name.
@@ -299,7 +299,7 @@ def entry(text: str, *, google: bool, inside: bool) -> tuple[bool, str]:
     return False, text
 
 
-def plain(paragraph: str) -> str:
+def strip_markup(paragraph: str) -> str:
     """Returns a paragraph without inline markup."""
     if MARKUP.search(paragraph) is None:  # most have none; every pattern of INLINE but the last needs one of these
         return PLACEHOLDER.sub("", " ".join(paragraph.split())).strip()

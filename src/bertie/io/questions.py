@@ -112,7 +112,7 @@ def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Exampl
     answers: _Answers | None
     try:
         impossible = str(qa.get("is_impossible")).lower() in ("true", "1")  # other programs write "false" as a text
-        answers = () if impossible else placed(() if given is None and "answers" not in qa else given, context)
+        answers = () if impossible else place_answers(() if given is None and "answers" not in qa else given, context)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         if format.columns.labelled:
             return BadRecord(number, "answers are not text and answer_start")
@@ -120,7 +120,7 @@ def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Exampl
     return Example((question, context), answers, number, name)
 
 
-def placed(answers: Any, context: str) -> _Answers:
+def place_answers(answers: Any, context: str) -> _Answers:
     """Returns answers with their starts, checked. Takes a list of objects, or an object of two lists."""
     if isinstance(answers, str) or (isinstance(answers, dict) and isinstance(answers.get("text"), str)):
         answers = [answers]

@@ -20,7 +20,7 @@ from typing import IO, NamedTuple
 from bertie.errors import MissingColumn, UnknownName, UsageError, nearest
 from bertie.io.brat import brat
 from bertie.io.conll import FORMATS as TREES
-from bertie.io.conll import conll, conllu, klue, trees
+from bertie.io.conll import conll, conllu, read_klue_tags, trees
 from bertie.io.entities import has_places, objects
 from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord, open_file, where_of
@@ -30,13 +30,13 @@ from bertie.io.streams import format_by_name, suffix_of
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.webanno import BEGINS, webanno
-from bertie.io.words import TaggedExample, in_bioes, of_words
+from bertie.io.words import TaggedExample, in_bioes, tag_words
 
 _TABLES = ("jsonl", "json", "parquet")
 FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterator[Example | BadRecord]]] = {
     "conll": conll,
     "conllu": conllu,
-    "klue": klue,
+    "klue": read_klue_tags,
     "webanno": webanno,
     **{kind: partial(objects, kind) for kind in _TABLES},
 }
@@ -176,7 +176,7 @@ def word_rows(table: WordTable, file: IO[bytes], format: TableFormat, where: str
                     "after each sentence."
                 )
             words, tags = ([str(one.get(column) or "").strip() for one in found] for column in (table.word, table.tag))
-            yield bad or of_words(words, tags if format.columns.labelled else None, first)
+            yield bad or tag_words(words, tags if format.columns.labelled else None, first)
             found, bad, ends = [], None, ends + 1
         if empty:
             continue

@@ -8,7 +8,7 @@ from contextlib import redirect_stderr
 from typing import Any
 
 from bertie.io import isolated, pages
-from bertie.io.blocks import EXCERPT, NO_MATCH, Item, ReadOptions, Source, decode_record, parts
+from bertie.io.blocks import EXCERPT, NO_MATCH, Item, ReadOptions, SourceKind, decode_record, parts
 from bertie.io.lines import LIMIT, BadRecord
 from bertie.io.streams import Unreadable, open_bytes
 from bertie.registry import library
@@ -45,7 +45,7 @@ def page_texts(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterat
             raise Unreadable(f"not a web archive, or damaged ({' '.join(str(error).split())[:EXCERPT]})") from None
 
 
-WARC = Source(archives, page_texts)
+WARC = SourceKind(archives, page_texts)
 
 
 def _text(record: Any, path: str, reading: ReadOptions) -> str | BadRecord:

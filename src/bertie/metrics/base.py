@@ -23,7 +23,7 @@ SIGNED = ("pearson", "spearman", "mcc", "mean")  # from -1 to 1; the mean is tha
 OF_100 = ("bleu", "chrf")  # from 0 to 100
 
 
-class Scores(Protocol):
+class ScoreCounter(Protocol):
     """Protocol of a counter of true and predicted labels of a task (`Example.label`, `Prediction.label`)."""
 
     @property
@@ -62,7 +62,7 @@ class Units(Protocol):
 
 
 @runtime_checkable
-class Sums(Scores, Units, Protocol):
+class Sums(ScoreCounter, Units, Protocol):
     """Scores whose metrics are functions of sums over examples."""
 
 
@@ -109,7 +109,7 @@ def called(metric: str, report: Mapping[str, Any]) -> str:
     return metric if label is None else f"{metric} of {label!r}"
 
 
-def summary(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
+def summarize_metrics(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
     """Returns one line for the terminal: "accuracy 0.913 (0.893 to 0.931), macro_f1 ... on 872 examples"."""
     parts = []
     for name in metrics:

@@ -34,7 +34,7 @@ CELLS = 1_000_000  # numbers of an array of the bootstrap; a dozen are held at o
 
 
 @dataclass(frozen=True)
-class Cells:
+class LabelCells:
     """Pairs of labels that occur: true and predicted label by number, the number of examples, and the weight of each.
     4 x (C,)"""
 
@@ -98,12 +98,12 @@ class Confusion:
         """The model's labels, then the unknown ones."""
         return (*self.labels, *sorted(self.unknown))
 
-    def cells(self) -> "Cells":
+    def cells(self) -> "LabelCells":
         """Returns the pairs that occur."""
         index = {label: i for i, label in enumerate(self.all_labels)}
         rows = [(index[truth], index[predicted], n) for (truth, predicted, _), n in self.weighted.items()]
         truth, predicted, count = np.array(rows, np.int64).reshape(-1, 3).T
-        return Cells(truth, predicted, count, np.array([weight for *_, weight in self.weighted], np.float64))
+        return LabelCells(truth, predicted, count, np.array([weight for *_, weight in self.weighted], np.float64))
 
     def degenerate(self) -> str | None:
         """The only predicted label, where the true labels differ."""
@@ -117,7 +117,7 @@ class Confusion:
     def _metrics_of(self, right: Float, truth: Float, predicted: Float) -> dict[str, Float]:
         of_f1 = self.of_f1
         positive = None if of_f1 is None else self.labels.index(of_f1)
-        found = metrics_of(right, truth, predicted, positive=positive)
+        found = compute_confusion_metrics(right, truth, predicted, positive=positive)
         if self.outside is not None:
             inner = np.array([label != self.outside for label in self.all_labels])
             parts = (sums[..., inner].sum(-1) for sums in (right, truth, predicted))
@@ -233,7 +233,7 @@ def most_confused(pairs: Mapping[tuple[str, str], int], most: int = CONFUSED) ->
     return heapq.nsmallest(most, wrong, key=lambda row: (-row[2], row[:2]))
 
 
-def sums(cells: Cells, counts: Int | Float, labels: int) -> tuple[Float, Float, Float]:
+def sums(cells: LabelCells, counts: Int | Float, labels: int) -> tuple[Float, Float, Float]:
     """Returns how often each label is correct, true and predicted, times weight. counts (R, C) -> 3 x (R, L)"""
     from scipy import sparse
 
@@ -248,7 +248,9 @@ def sums(cells: Cells, counts: Int | Float, labels: int) -> tuple[Float, Float, 
     return per_label(truth[right], every[right]), per_label(truth, every), per_label(predicted, every)
 
 
-def metrics_of(right: Float, truth: Float, predicted: Float, *, positive: int | None) -> dict[str, Float]:
+def compute_confusion_metrics(
+    right: Float, truth: Float, predicted: Float, *, positive: int | None
+) -> dict[str, Float]:
     """Returns the metrics of one or many sums over examples. right, truth, predicted (..., L) -> (...) each.
 
     accuracy; macro_f1, over the labels that occur; mcc (Matthews correlation coefficient, Gorodkin 2004 for L > 2); and
@@ -281,7 +283,7 @@ def micro_f1(right: Float, truth: Float, predicted: Float) -> Float:
 
 
 def bootstrap(
-    cells: Cells,
+    cells: LabelCells,
     labels: int,
     metrics_of: Callable[[Float, Float, Float], Mapping[str, Float]],
     *,
@@ -304,7 +306,7 @@ def bootstrap(
     return {name: list(percent_points(np.concatenate(values))) for name, values in found.items()}
 
 
-def _matrix(cells: Cells, labels: int) -> list[list[int]]:
+def _matrix(cells: LabelCells, labels: int) -> list[list[int]]:
     """Rows: true, columns: predicted. Examples are counted without weights."""
     matrix = np.zeros((labels, labels), np.int64)
     np.add.at(matrix, (cells.truth, cells.predicted), cells.count)

@@ -94,10 +94,10 @@ class LabelSets:
         rows = np.repeat(np.arange(self.total), [*map(len, columns)])
         flat = np.array([column for row in columns for column in row], np.int64)
         counts = sparse.csr_array((np.ones(len(flat)), (rows, flat)), shape=(self.total, 3 * width + 2))
-        return counts, partial(metrics_of, labels=width)
+        return counts, partial(compute_label_set_metrics, labels=width)
 
 
-def metrics_of(sums: ArrayLike, labels: int) -> dict[str, Float]:
+def compute_label_set_metrics(sums: ArrayLike, labels: int) -> dict[str, Float]:
     """micro_f1 over all decisions, macro_f1 over the labels, exact: whole sets. sums (..., 3 L + 2) -> (...)"""
     sums = np.asarray(sums, np.float64)
     right, truth, predicted = np.split(sums[..., :-2], 3, axis=-1)

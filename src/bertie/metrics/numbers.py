@@ -39,7 +39,7 @@ class Numbers:
 
     def compute(self) -> dict[str, float]:
         """Returns every metric without its interval."""
-        found = metrics_of(np.array(self.truth), np.array(self.predicted), self.threshold)
+        found = compute_number_metrics(np.array(self.truth), np.array(self.predicted), self.threshold)
         return {name: float(value) for name, value in found.items()}
 
     def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Numbers:
         resamples = min(resamples, max(200, SORTED // max(1, self.total)))
         for _ in range(resamples if self.total else 0):
             rows = rng.integers(self.total, size=self.total)
-            for name, value in metrics_of(truth_N[rows], predicted_N[rows], self.threshold).items():
+            for name, value in compute_number_metrics(truth_N[rows], predicted_N[rows], self.threshold).items():
                 drawn.setdefault(name, []).append(value)
         flat = len(set(self.predicted)) == 1 < len(set(self.truth))
         return {
@@ -71,7 +71,7 @@ class Numbers:
         return found
 
 
-def metrics_of(truth: Float, predicted: Float, threshold: float | None = None) -> dict[str, Float]:
+def compute_number_metrics(truth: Float, predicted: Float, threshold: float | None = None) -> dict[str, Float]:
     """truth, predicted (N,) -> each metric. A correlation with a constant is 0."""
     from scipy.stats import rankdata
 

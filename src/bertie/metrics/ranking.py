@@ -75,7 +75,7 @@ class Ranking:
 
     def compute(self) -> dict[str, float]:
         """Returns every metric without its interval."""
-        return {name: float(value) for name, value in means(self.units()[0].sum(0)).items()}
+        return {name: float(value) for name, value in average_rankings(self.units()[0].sum(0)).items()}
 
     def report(self) -> dict[str, Any]:
         """Returns every metric with its 95% interval over questions, as JSON values."""
@@ -86,13 +86,15 @@ class Ranking:
             "questions": len(answered),
             "questions_without_answer": len(self.questions) - len(answered),
             **self.compute(),
-            "interval_95": Bootstrap(answered).intervals(means),
+            "interval_95": Bootstrap(answered).intervals(average_rankings),
             "undefined": {} if len(answered) else dict.fromkeys(self.compute(), "no question has an answer"),
         }
 
     def units(self) -> tuple[Float, MetricsOf]:
         """Returns `of_question` of each question. (N, 4)"""
-        return np.array([of_question(found) for found in self.questions.values()], np.float64).reshape(-1, 4), means
+        return np.array([of_question(found) for found in self.questions.values()], np.float64).reshape(
+            -1, 4
+        ), average_rankings
 
 
 def of_question(passages: Iterable[tuple[float, bool]]) -> tuple[float, float, float, float]:
@@ -108,6 +110,6 @@ def of_question(passages: Iterable[tuple[float, bool]]) -> tuple[float, float, f
     return 1 / ranks[0], (1 / ranks[0] if ranks[0] <= CUT else 0.0), precision, 1.0
 
 
-def means(sums: Float) -> dict[str, Float]:
+def average_rankings(sums: Float) -> dict[str, Float]:
     """sums (..., 4) of `of_question` -> mrr, mrr@10, map: (...) each"""
     return {name: ratio(sums[..., i], sums[..., 3]) for i, name in enumerate(("mrr", "mrr@10", "map"))}

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 
 
 @dataclass
 class SeveralScores:
     """The scores of each task by name, and its main metric."""
 
-    parts: Mapping[str, tuple[Scores, str]]
+    parts: Mapping[str, tuple[ScoreCounter, str]]
 
     @property
     def total(self) -> int:
@@ -26,7 +26,7 @@ class SeveralScores:
         return {f"{name}/{metric}": label for name, of in parts for metric, label in of.items()}
 
     @property
-    def seen(self) -> dict[str, tuple[Scores, str]]:
+    def seen(self) -> dict[str, tuple[ScoreCounter, str]]:
         """The tasks with examples."""
         return {name: part for name, part in self.parts.items() if part[0].total}
 

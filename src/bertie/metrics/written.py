@@ -24,7 +24,7 @@ _Value = Callable[[Float, Float], Float]
 
 
 @dataclass(frozen=True)
-class Measure:
+class WrittenMeasure:
     """A row of the table of measures.
 
     make: its name -> the counts (K,) of an answer and its target; and the value, from the sums of counts (..., K) and
@@ -93,16 +93,16 @@ def _rouge(name: str) -> tuple[_Counts, _Value]:
     return (lambda given, true: [scorer.score(true, given)[name].fmeasure]), _mean
 
 
-MEASURES: Registry[Measure] = Registry(
+MEASURES: Registry[WrittenMeasure] = Registry(
     "measure",
     [
-        ("exact_match", Measure(_exact)),
-        ("space_f1", Measure(_spaces, chosen=True)),
-        ("chrf", Measure(_sacrebleu, "sacrebleu")),
-        ("bleu", Measure(_sacrebleu, "sacrebleu")),
-        ("rouge1", Measure(_rouge, "rouge_score")),
-        ("rouge2", Measure(_rouge, "rouge_score")),
-        ("rougeL", Measure(_rouge, "rouge_score")),
+        ("exact_match", WrittenMeasure(_exact)),
+        ("space_f1", WrittenMeasure(_spaces, chosen=True)),
+        ("chrf", WrittenMeasure(_sacrebleu, "sacrebleu")),
+        ("bleu", WrittenMeasure(_sacrebleu, "sacrebleu")),
+        ("rouge1", WrittenMeasure(_rouge, "rouge_score")),
+        ("rouge2", WrittenMeasure(_rouge, "rouge_score")),
+        ("rougeL", WrittenMeasure(_rouge, "rouge_score")),
     ],
 )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.models.config import EncoderConfig
-from bertie.models.flat import NotRepresentable, built, placed
+from bertie.models.flat import NotRepresentable, built, place_settings
 
 CONFIG = "config.json"
 QUANTIZATION = "quantization_config"  # a key of it
@@ -92,8 +92,8 @@ class Codec:
         if not isinstance(own, dict):
             raise DataError(f"{where}: {OWN_KEY} is a {type(own).__name__}, not an object of keys and values.")
         try:
-            config = built(type(self.base), placed(self.base, fields, lenient=True))
-            return built(type(self.base), placed(config, own)) if own else config
+            config = built(type(self.base), place_settings(self.base, fields, lenient=True))
+            return built(type(self.base), place_settings(config, own)) if own else config
         except NotRepresentable as misfit:
             raise DataError(f"{where}: {self._shown(misfit)}") from None
         except BertieError as error:

@@ -40,12 +40,12 @@ from bertie.models.weights import (
     weight_files,
 )
 
-Precision = Literal["float32", "float16", "bfloat16"]
+FolderPrecision = Literal["float32", "float16", "bfloat16"]
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 UNPICKLE_LIMIT_S = 3600
 WIDTHS = ("embedding_dimension", "word_embedding_dimension")  # of a pooling of sentence-transformers 6, and of older
 _DENSE_INPUTS = "in_features"  # of a Dense module
-HALVES: dict[str, Precision] = {"F16": "float16", "BF16": "bfloat16"}  # as safetensors names them
+HALVES: dict[str, FolderPrecision] = {"F16": "float16", "BF16": "bfloat16"}  # as safetensors names them
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,16 @@ class Converted:
     tensors: int
     bytes: int
     files: int
-    precision: Precision
+    precision: FolderPrecision
     copied: Sequence[str]
 
 
-def convert(
+def convert_folder(
     variant: Variant,
     source: Path,
     out: Path,
     *,
-    precision: Precision = "float32",
+    precision: FolderPrecision = "float32",
     shard_bytes: int | None = None,
     unsafe: bool = False,
     overwrite: bool = False,
@@ -75,8 +75,8 @@ def convert(
     by: as for folders.made_once. Raises DataError for a damaged folder or numbers too large for float16, UsageError
     for quantized weights and when `out` is not empty.
     """
-    if precision not in get_args(Precision):
-        raise UnknownName(f"Unknown precision {precision!r}. {nearest(precision, get_args(Precision))}")
+    if precision not in get_args(FolderPrecision):
+        raise UnknownName(f"Unknown precision {precision!r}. {nearest(precision, get_args(FolderPrecision))}")
     if shard_bytes is not None and shard_bytes < 1:
         raise UsageError(f"{shard_bytes:,} bytes per file are too few for weights.")
     check_other(out, source)
@@ -114,12 +114,12 @@ def save_like(model: TorchModel, folder: Path, source: Path) -> None:
     if model.packed or model.variant is None or precision == "float32":
         return
     with tempfile.TemporaryDirectory(prefix="bertie-convert-") as place:
-        convert(model.variant, folder, Path(place) / "model", precision=precision)
+        convert_folder(model.variant, folder, Path(place) / "model", precision=precision)
         for name in (WEIGHTS, CONFIG):
             shutil.copyfile(Path(place) / "model" / name, folder / name)
 
 
-def _precision(folder: Path) -> Precision:
+def _precision(folder: Path) -> FolderPrecision:
     """Returns the precision of a folder's weights; float32 where they differ or are quantized."""
     found = set()
     for path in weight_files(folder):
@@ -130,7 +130,7 @@ def _precision(folder: Path) -> Precision:
 
 
 def _written(
-    variant: Variant, source: Path, made: Path, precision: Precision, shard_bytes: int | None, unsafe: bool
+    variant: Variant, source: Path, made: Path, precision: FolderPrecision, shard_bytes: int | None, unsafe: bool
 ) -> Converted:
     public = read_public(source)
     check_modules(source)
@@ -163,12 +163,12 @@ def _written(
     return Converted(len(sizes) + len(second), total, len(files), precision, copied)
 
 
-def _dtype(precision: Precision) -> torch.dtype:
+def _dtype(precision: FolderPrecision) -> torch.dtype:
     dtype: torch.dtype = getattr(torch, precision)
     return dtype
 
 
-def _cast(tensor: Tensor, precision: Precision, folder: Path, name: str) -> Tensor:
+def _cast(tensor: Tensor, precision: FolderPrecision, folder: Path, name: str) -> Tensor:
     cast = tensor.to(_dtype(precision)).contiguous()
     if not cast.isfinite().all():
         raise DataError(
@@ -196,7 +196,7 @@ def _file_names(count: int) -> list[str]:
     return [WEIGHTS] if count == 1 else [f"{stem}-{i:05}-of-{count:05}.{end}" for i in range(1, count + 1)]
 
 
-def _with_precision(public: Mapping[str, object], precision: Precision) -> dict[str, object]:
+def _with_precision(public: Mapping[str, object], precision: FolderPrecision) -> dict[str, object]:
     keys = [key for key in ("dtype", "torch_dtype") if key in public] or ["dtype"]
     return {**public, **dict.fromkeys(keys, precision)}
 

@@ -29,7 +29,7 @@ from bertie.nn.embeddings import Embeddings, positions_after_pad
 from bertie.nn.features import Features
 from bertie.nn.fused import norm
 from bertie.nn.graphs import GraphedLayers
-from bertie.nn.groups import Groups as AttentionGroups
+from bertie.nn.groups import LayoutGroups as AttentionGroups
 from bertie.nn.layer import Layer
 from bertie.nn.layout import Layout, Padded
 from bertie.nn.linear import Linear
@@ -62,10 +62,10 @@ class EncoderOutput:
 
     def summary(self) -> Tensor:
         """The hidden state (B, H) of the token that represents its sequence."""
-        return summary(self.last_hidden_state, self.layout, last=self.summary_last)
+        return pick_summary(self.last_hidden_state, self.layout, last=self.summary_last)
 
 
-def summary(hidden: Tensor, layout: Layout, *, last: bool) -> Tensor:
+def pick_summary(hidden: Tensor, layout: Layout, *, last: bool) -> Tensor:
     """Returns the hidden state of each sequence's last or first token. hidden (T, H) or (B, S, H) -> (B, H)"""
     return layout.last(hidden) if last else layout.first(hidden)
 
@@ -192,7 +192,7 @@ class Encoder(nn.Module):
         return EncoderOutput(
             last_hidden_state=layout.real(hidden),
             layout=given,
-            pooler_output=self.pool(summary(hidden, layout, last=self.config.summary_last)),
+            pooler_output=self.pool(pick_summary(hidden, layout, last=self.config.summary_last)),
             hidden_states=tuple(map(layout.real, hidden_states)) if output_hidden_states else None,
             attentions=tuple(a.window if windowed else a for a in attentions) if output_attentions else None,
             global_attentions=tuple(a.of_global for a in attentions) if output_attentions and windowed else None,

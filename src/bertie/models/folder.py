@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.files import file_hash
-from bertie.folders import ANYTHING, Kind
+from bertie.folders import ANYTHING, FolderKind
 from bertie.models.codec import OWN_KEY
 from bertie.models.config import EncoderConfig
 from bertie.models.generation import DECODER
@@ -44,7 +44,7 @@ from bertie.training_facts import FILE, TRAFFIC, TrainingFacts, read_training_fa
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
 """Heads by name, or a function that makes them from a config (an objective's or task's `heads`)."""
 
-MODEL_FOLDER = Kind(
+MODEL_FOLDER = FolderKind(
     "model",
     begins=(WEIGHTS, WEIGHTS_INDEX),
     files=(
@@ -53,8 +53,8 @@ MODEL_FOLDER = Kind(
         *TOKENIZER_FOLDER.files,
     ),
     folders={
-        "1_Pooling": Kind("pooling", ("",), ("config.json",)),
-        "2_Dense": Kind("dense", ("",), (CONFIG, WEIGHTS)),
+        "1_Pooling": FolderKind("pooling", ("",), ("config.json",)),
+        "2_Dense": FolderKind("dense", ("",), (CONFIG, WEIGHTS)),
         **dict.fromkeys(("2_Normalize", "3_Normalize"), ANYTHING),
         "onnx": ANYTHING,
         "adapter": ANYTHING,
@@ -69,7 +69,7 @@ MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
 _FEATURES = r"|encoder\.embeddings\.features\."  # but for a model of texts that is to read feature vectors too
 
 
-def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> TorchModel:
+def build_variant_model(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> TorchModel:
     """Returns a model with random weights. The same seed gives the same encoder with any heads.
 
     Raises UsageError for a model that the family's format cannot store.
@@ -90,7 +90,7 @@ def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed:
     return model
 
 
-def load(
+def load_variant_model(
     variant: Variant,
     folder: Path,
     *,
@@ -177,7 +177,7 @@ def copy_other_files(source: Path, target: Path) -> None:
             shutil.copyfile(source / name, target / name)
 
 
-def fingerprint(folder: Path) -> str:
+def hash_model_folder(folder: Path) -> str:
     """Returns a hash of the weights and the config of a folder. Raises DataError where there are none."""
     read_public(folder)
     return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, [folder / CONFIG, *weight_files(folder)])).encode())

@@ -30,7 +30,7 @@ SUMMARY = torch.empty(0, dtype=torch.int64)
 """What `TorchModel.encode` is given to `read` for the states of the summary tokens alone."""
 
 
-class Inputs(Protocol):
+class EncoderInputs(Protocol):
     """The part of a batch that an encoder reads."""
 
     @property
@@ -193,7 +193,7 @@ class TorchModel(nn.Module):
         """Whether a head needs an encoder that is not trained."""
         return any(needs.frozen_encoder for needs in self.needs)
 
-    def encode(self, batch: Inputs, *, read: Tensor | None = None, **flags: Any) -> EncoderOutput:
+    def encode(self, batch: EncoderInputs, *, read: Tensor | None = None, **flags: Any) -> EncoderOutput:
         """Runs the encoder on a batch.
 
         Args:
@@ -220,7 +220,7 @@ class TorchModel(nn.Module):
         finally:
             self._computes_all = before
 
-    def encode_for(self, head: str, batch: Inputs) -> EncoderOutput:
+    def encode_for(self, head: str, batch: EncoderInputs) -> EncoderOutput:
         """Runs the encoder for one head. The last layer computes only the states that the head reads."""
         return self.encode(batch, read=SUMMARY if self.summary_only(head) else None)
 

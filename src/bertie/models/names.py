@@ -12,7 +12,7 @@ from functools import cache
 
 from bertie.errors import UsageError
 
-Row = tuple[str, str | tuple[str, ...]]
+WeightRow = tuple[str, str | tuple[str, ...]]
 
 _HEADS_PREFIX = "heads."
 ENCODER, IN_HEADS, OURS = "encoder.", re.compile(r"\.(pool|reader)\."), "bertie."
@@ -27,7 +27,7 @@ class WeightTable:
     public names whose matrices are stored as (in, out).
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[WeightRow, ...]
     base: str = ""  # "bert.": prefix of the encoder's names in a model with heads
     old: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ from bertie.nn.init import shapes_only
 from bertie.text.resize import Resized, trim_tokenizer
 
 Fill = Literal["tile", "interpolate"]
-Depth = Literal["stack", "interleave", "identity"]
+DepthMethod = Literal["stack", "interleave", "identity"]
 _SHARED_SETTINGS = (  # of the configs of two families, when one's layers go into the other
     *("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "hidden_act", "max_position_embeddings"),
     *("pad_token_id", "initializer_range", "layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob"),
@@ -139,7 +139,7 @@ def with_positions(model: TorchModel, length: int, *, fill: Fill = "tile") -> To
     return rebuilt(model, config.replace(max_position_embeddings=len(state[POSITION])), state)
 
 
-def deeper(model: TorchModel, layers: int, *, how: Depth = "stack") -> TorchModel:
+def deeper(model: TorchModel, layers: int, *, how: DepthMethod = "stack") -> TorchModel:
     """Returns the model with more layers, for further training.
 
     "stack" puts copies of all layers on top (0 1 2 0 1 2; Gong et al. 2019), and "interleave" copies each layer next to
@@ -147,8 +147,8 @@ def deeper(model: TorchModel, layers: int, *, how: Depth = "stack") -> TorchMode
     only. Shared layers are repeated more often. Raises UsageError for fewer layers, or a family that does not support
     it.
     """
-    if how not in get_args(Depth):
-        raise UnknownName(f"Unknown way {how!r}. {nearest(how, get_args(Depth))}")
+    if how not in get_args(DepthMethod):
+        raise UnknownName(f"Unknown way {how!r}. {nearest(how, get_args(DepthMethod))}")
     state, config = dict(model.state_dict()), model.config
     old = config.num_hidden_layers
     if layers <= old or not old:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from bertie.errors import BadFile, DataError, MissingFile, UnreadableFile, cache_hint
 from bertie.files import atomic_write, check_readable, read_json
 from bertie.models.names import WeightTable
-from bertie.models.packed import PackedWeight, format_of, fused
+from bertie.models.packed import PackedWeight, find_weight_format, fused
 
 WEIGHTS = "model.safetensors"
 WORD_EMBEDDINGS = "encoder.embeddings.word.weight"
@@ -118,7 +118,7 @@ class WeightsFolder:
                 for name, shape in entries.items():
                     if (today := self.table.today(name[wrapped:])) is not None:
                         self.stored.setdefault(today, []).append(_Stored(file, path, name, shape))
-            kinds = {name: kind for name in self.stored if (kind := format_of(name, self.stored))}
+            kinds = {name: kind for name in self.stored if (kind := find_weight_format(name, self.stored))}
             for name, kind in kinds.items():
                 parts = {part: self.stored.pop(f"{name}_{part}", []) for part in kind.PARTS}
                 self.packed[name] = {part: found[0] for part, found in parts.items() if found}
@@ -163,7 +163,7 @@ class WeightsFolder:
         if public in self._read:  # asked for twice: to be dequantized, and to be kept as it is
             return self._read[public]
         first, parts = self.stored[public][0], self.packed[public]
-        kind = format_of(public, [f"{public}_{part}" for part in parts])
+        kind = find_weight_format(public, [f"{public}_{part}" for part in parts])
         assert kind is not None
         try:
             self._read[public] = kind.of(

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from bertie.nn.loss import right, rows_at_a_time
 
-Decoder = tuple[Tensor, Tensor, Tensor]
+LogitOperands = tuple[Tensor, Tensor, Tensor]
 """The operands of logits: hidden states (N, H), weight (V, H), bias (V,)."""
 
 
-def soft_targets_loss(student: Decoder, teacher: Decoder, *, temperature: float) -> tuple[Tensor, Tensor]:
+def soft_targets_loss(student: LogitOperands, teacher: LogitOperands, *, temperature: float) -> tuple[Tensor, Tensor]:
     """Returns the summed KL(teacher || student) of the probabilities at a temperature, and how often both have the same
     maximum.
 

@@ -108,7 +108,7 @@ class WindowAttention(SelfAttention):
         q_BNSD, k_BNSD, v_BNSD = split_heads(layout.rectangle(self.qkv(hidden)), 3, self.num_heads)
         dropout_p = self.dropout_p if self.training else 0.0
         if cache is not None:
-            seen = near(bias, layout.max_seqlen, radius=self.radius, dilation=self.dilation)
+            seen = mask_window(bias, layout.max_seqlen, radius=self.radius, dilation=self.dilation)
             hide = lowest_where(~seen, hidden.dtype)
             x, probs = self._attended((q_BNSD, *cache.extend(k_BNSD, v_BNSD)), hide, layout, output_attentions)
             return x, None if probs is None else WindowProbs(probs, probs[..., :0])
@@ -161,7 +161,7 @@ class WindowAttention(SelfAttention):
         return context_BSH.scatter(1, at_BGH, context_BGH), probs
 
 
-def near(seen: WindowMask, queries: int, *, radius: int, dilation: int = 1) -> Tensor:
+def mask_window(seen: WindowMask, queries: int, *, radius: int, dilation: int = 1) -> Tensor:
     """Returns the window of the last `queries` of a row as a mask over all tokens. -> (B, 1, Q, K) bool"""
     place_BK = seen.mask_BS.cumsum(1)
     ahead_BQK = place_BK[:, None, :] - place_BK[:, -queries:, None]

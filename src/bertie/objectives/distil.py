@@ -31,7 +31,7 @@ from bertie.models.heads import HEADS, VocabularyHead
 from bertie.models.model import TorchModel
 from bertie.models.surgery import take_layers
 from bertie.nn.layout import where
-from bertie.nn.soft_targets import Decoder, soft_targets_loss
+from bertie.nn.soft_targets import LogitOperands, soft_targets_loss
 from bertie.objectives.base import LossReport, LossTerm, Objective, OpensModel
 
 NOT_FRESH = r"encoder\.(?!pooler\.)|heads\.mlm\."  # weights a student is given with its layers
@@ -175,6 +175,6 @@ class Distillation(Objective):
         return self.loaded
 
 
-def decoder(model: TorchModel, hidden: Tensor) -> Decoder:
+def decoder(model: TorchModel, hidden: Tensor) -> LogitOperands:
     """Returns the operands of a model's masked-LM logits. hidden (N, H) -> (N, E), (V, E), (V,)"""
     return model.head("mlm", VocabularyHead).parts(hidden, model.word_embeddings)

@@ -30,7 +30,7 @@ def tiles(scores: Mapping[str, Any], metrics: Sequence[str]) -> list[tuple[str, 
     ]
 
 
-def page(
+def render_evaluation_page(
     title: str,
     subtitle: str,
     scores: Mapping[str, Any],

@@ -56,7 +56,7 @@ class RunComparison:
     @cached_property
     def lines(self) -> list[list[dict[str, Any]]]:
         """The metrics of each run."""
-        return [log.read(folder) for folder in self.folders]
+        return [log.read_log(folder) for folder in self.folders]
 
     def kind(self, name: str) -> list[dict[str, Any]]:
         """Returns the train or valid lines of the first run."""
@@ -129,15 +129,15 @@ def gather(paths: Sequence[Path]) -> list[RunComparison]:
     return runs
 
 
-def compare(runs: Sequence[RunComparison]) -> dict[str, Any]:
+def compare_runs(runs: Sequence[RunComparison]) -> dict[str, Any]:
     """{"differing": settings, "runs": [{"run", "seeds", "settings", "figures", "minus_first", "fresh", "cost"}]}"""
     differing = _differing(runs)
     return {"differing": differing, "runs": [run.as_json(differing, runs[0]) for run in runs]}
 
 
-def page(runs: Sequence[RunComparison], command: str) -> Report:
+def render_comparison_page(runs: Sequence[RunComparison], command: str) -> Report:
     """Returns the comparison as one page."""
-    found = compare(runs)
+    found = compare_runs(runs)
     report = TrainingReport("Comparison", f"{len(runs)} runs")
     columns, rows = figure_rows(found)
     report.section("Final figures", INTERVALS * any(row["seeds"] > 1 for row in found["runs"])).table(
@@ -221,7 +221,7 @@ def _runs(path: Path) -> Iterator[RunComparison]:
     elif seeds := seed_runs(path):
         yield RunComparison(str(path), tuple(seeds))
     elif trials := sorted(inner.parent for inner in path.glob(f"*=*/{CONFIG}")):
-        yield from (RunComparison(str(trial), (trial,)) for trial in trials if log.read(trial))
+        yield from (RunComparison(str(trial), (trial,)) for trial in trials if log.read_log(trial))
     else:
         check_folder_kind(path, "run")
         raise DataError(f"{path} is not a run: it has no {CONFIG}. Pass a folder of pretrain, finetune or tune.")

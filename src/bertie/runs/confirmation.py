@@ -19,8 +19,8 @@ from bertie.errors import UsageError
 from bertie.evaluation.compare import SeedSummary
 from bertie.runs.config import FinetuneConfig, LabeledFiles
 from bertie.runs.examples import Examples, split_of
-from bertie.runs.finetune import finetune
-from bertie.runs.folds import Plan, plan_folds
+from bertie.runs.finetune import run_finetune
+from bertie.runs.folds import FoldPlan, plan_folds
 from bertie.runs.space import Space, varied
 
 RECORD = (".yaml", ".json", ".jsonl", ".html")  # what is kept of a run that is not the best
@@ -49,7 +49,7 @@ def confirm_best(config: FinetuneConfig, best: SettingValues, run: Path, metric:
     return {"seeds": seeds, "same": same, **_compared(pairs, metric)}
 
 
-def plan_nested(config: FinetuneConfig, space: Space, folds: int) -> Plan:
+def plan_nested(config: FinetuneConfig, space: Space, folds: int) -> FoldPlan:
     """Returns the folds. Raises UsageError for what cannot be searched in folds, and as `plan_folds`."""
     if reading := [name for name in space if name.split(".")[0] in LabeledFiles.model_fields or name == "per_label"]:
         raise UsageError(
@@ -58,7 +58,7 @@ def plan_nested(config: FinetuneConfig, space: Space, folds: int) -> Plan:
     return plan_folds(config, folds)
 
 
-def nested_search(plan: Plan, run: Path, metric: str, search: FoldSearch) -> dict[str, object]:
+def nested_search(plan: FoldPlan, run: Path, metric: str, search: FoldSearch) -> dict[str, object]:
     """Repeats the search in each fold, and returns the comparison on rows that neither chose nor trained anything."""
     pairs, chosen = [], []
     split = split_of(plan.config, type(plan.task))
@@ -79,7 +79,7 @@ def nested_search(plan: Plan, run: Path, metric: str, search: FoldSearch) -> dic
 def _score(config: FinetuneConfig, folder: Path, metric: str, examples: Examples | None) -> float:
     """Returns the dev score of a run, of which only the record is kept."""
     plain = config.model_copy(update={"baselines": False, "label_check": "none"})
-    score = float(finetune(plain, folder, examples=examples)["dev"][metric])
+    score = float(run_finetune(plain, folder, examples=examples)["dev"][metric])
     keep_record(folder)
     return score
 

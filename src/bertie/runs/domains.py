@@ -12,7 +12,7 @@ import numpy as np
 
 from bertie.console import console
 from bertie.data.draws import key
-from bertie.data.plans import held_out
+from bertie.data.plans import choose_held_out
 from bertie.data.shards import Shards
 from bertie.errors import DataError
 from bertie.infer.pseudo import pseudo_perplexity
@@ -52,7 +52,7 @@ def before_and_after(
 def held_out_sentences(folder: Path, ids: Shards, count: int) -> list[str]:
     """Returns some sentences of a corpus's held-out documents. Raises DataError when there are none."""
     bounds = ids.document_bounds()
-    out = held_out(ids.sentence_lengths(), bounds)
+    out = choose_held_out(ids.sentence_lengths(), bounds)
     numbers = np.concatenate([np.arange(bounds[i], bounds[i + 1]) for i in np.flatnonzero(out)] or [np.zeros(0, int)])
     if not len(numbers):
         raise DataError(
@@ -63,7 +63,7 @@ def held_out_sentences(folder: Path, ids: Shards, count: int) -> list[str]:
     return [bytes(text.sentence(int(i))).decode() for i in chosen]
 
 
-def table(found: Mapping[str, Any]) -> str:
+def format_domains(found: Mapping[str, Any]) -> str:
     """Returns the values as lines of text, per word and per token."""
     width = max(len("pseudo-perplexity"), *map(len, found))
     rows = [f"{'pseudo-perplexity':<{width}}  {'per word':>21}  {'per token':>21}"]

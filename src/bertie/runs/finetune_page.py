@@ -41,7 +41,7 @@ def is_finetuning(run: Path) -> bool:
     )
 
 
-def page(run: Path | str) -> Report:
+def render_finetune_page(run: Path | str) -> Report:
     """Returns the report of a run, finished or not, or of several seeds. Raises DataError without a run or metrics."""
     run = Path(run)
     if not is_finetuning(run):
@@ -51,7 +51,7 @@ def page(run: Path | str) -> Report:
         return _over_folds(run, summed) if "folds" in summed else _over_seeds(run, summed)
     if not isinstance(config := run_config(run), FinetuneConfig):
         raise UsageError(f"{run} is not a fine-tuning run.")
-    lines = log.read(run)
+    lines = log.read_log(run)
     if not lines:
         raise DataError(
             f"{run / log.METRICS} has no lines yet. The first one is written after {config.train.log_every} steps."

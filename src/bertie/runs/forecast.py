@@ -64,7 +64,7 @@ def forecast_of(work: Work, seconds: float | None = None, clock: Clock = time.mo
     known = None if seconds else trial.cached_trial(work)
     if known is None and seconds == 0:
         return _from_rates(work)
-    found = known or trial.measure(work, seconds or trial.TRIAL_S, clock)
+    found = known or trial.measure_trial(work, seconds or trial.TRIAL_S, clock)
     return None if found is None else _from_trial(work, found)
 
 
@@ -103,7 +103,7 @@ def _from_trial(work: Work, found: Trial) -> RunForecast:
 def _from_rates(work: Work) -> RunForecast:
     """The forecast without a trial: the rate of matrix products, and the formula of the memory."""
     device = precision.choose_device(work.train.device)
-    gpu = catalog.named(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    gpu = catalog.find_device(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     threads, rates = torch.get_num_threads(), machine.cpu_rates()
     tflops = gpu.tflops if gpu else threads * max(rates.fp32, rates.bf16) / 1000
     used = cost.UTILIZATION if gpu else cost.PROCESSOR_UTILIZATION

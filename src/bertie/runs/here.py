@@ -21,7 +21,7 @@ _PASS_TOKENS = 2048  # of a pass: seconds even for a base model on two cores
 PREDICTED = 0.15
 
 
-def utilization(name: str, job: Job) -> float:
+def compute_utilization(name: str, job: Job) -> float:
     """Returns the share of the machine's rate of matrix products that training of a preset reaches."""
     return min(1.0, job.flops / (_seconds(name, job) * Device.here().tflops * 1e12))
 

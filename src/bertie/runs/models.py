@@ -70,7 +70,7 @@ def adapter_base(path: str | Path) -> Path | None:
 
 
 @arguments()
-def load(folder: str | Path) -> "TorchModel":
+def load_model(folder: str | Path) -> "TorchModel":
     """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
 
     Args:
@@ -111,7 +111,7 @@ def check_length(length: int, most: int, model: str) -> None:
         raise UsageError(f"max_length is {length:,}; {model} has {most:,} positions. Pass max_length={most}.")
 
 
-def export_checkpoint(path: Path | str, out: Path, *, overwrite: bool = False) -> str:
+def write_checkpoint_model(path: Path | str, out: Path, *, overwrite: bool = False) -> str:
     """Writes the model of a run's newest intact checkpoint, or of a checkpoint folder, as a model folder.
 
     -> its progress: "step 4,000 of 10,000". Raises as `model_folder` does.

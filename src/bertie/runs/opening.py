@@ -17,7 +17,7 @@ from bertie.infer import onnx_engine
 from bertie.infer.engine import check_names
 from bertie.models.variant import read_public
 from bertie.runs.models import adapter_base, model_folder
-from bertie.runs.models import load as load_weights
+from bertie.runs.models import load_model as load_weights
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
@@ -57,7 +57,7 @@ def open_engine(
 
     if graph := onnx_engine.graph_of(names.place(model)):
         onnx_engine.check_options(graph, precision, device, engine)
-        return Opened(*onnx_engine.opened(graph, threads=threads))
+        return Opened(*onnx_engine.open_onnx_engine(graph, threads=threads))
     folder = model_folder(model)
     if quick := without_torch(folder, precision, device, engine):
         native, tokenizer = quick
@@ -159,15 +159,15 @@ class ModelFolder:
     @property
     def fingerprint(self) -> str:
         """A hash of the weights and the config. Raises DataError where there are none."""
-        from bertie.models.folder import fingerprint
+        from bertie.models.folder import hash_model_folder
 
-        return fingerprint(self.path)
+        return hash_model_folder(self.path)
 
     def damage(self) -> list[str]:
         """Returns a message for each file, but the card, that is not as checksums.json lists it; none without one."""
         if not (self.path / checksums.CHECKSUMS).exists():
             return []
-        return [message for message in checksums.check(self.path).damage if checksums.CARD not in message]
+        return [message for message in checksums.check_files(self.path).damage if checksums.CARD not in message]
 
     def check_engine(self, precision: str, engine: str) -> None:
         """Raises UsageError for an unknown precision or engine."""

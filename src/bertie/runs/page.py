@@ -22,7 +22,7 @@ from bertie.report.values import number, quantity
 from bertie.runs import usage
 from bertie.runs.config import PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results
-from bertie.runs.guesses import guesses
+from bertie.runs.guesses import read_guesses
 from bertie.runs.verify import run_config
 from bertie.settings import flatten
 from bertie.train import log
@@ -31,14 +31,14 @@ _OBJECTIVE_NAMES = {"mlm": "masked tokens", "nsp": "next sentence", "sop": "sent
 REPLACE = (0.8, 0.1, 0.1)  # of masked-LM positions, by default: the mask, a random token, the original
 
 
-def page(run: Path | str) -> Report:
+def render_pretrain_page(run: Path | str) -> Report:
     """Returns the report of a run, finished or not. Raises DataError without a run or metrics, UsageError for other
     runs."""
     run = Path(run)
     config = run_config(run)
     if not isinstance(config, PretrainConfig):
         raise UsageError(f"{run} is not a pre-training run.")
-    lines = log.read(run)
+    lines = log.read_log(run)
     train, valid = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
     if not train:
         raise DataError(
@@ -54,7 +54,7 @@ def page(run: Path | str) -> Report:
     if reason := results.get("ended_early"):
         report.notes([f"the run ended early, after step {done:,}: {reason}"])
     report.curves([*_losses(train, valid), *_progress(train)])
-    report.masked_tokens(_last_phase(guesses(run)), _about_masks(config))
+    report.masked_tokens(_last_phase(read_guesses(run)), _about_masks(config))
     if plan := results.get("plan"):
         _plan(report, plan)
     usage.add_usage_section(report, results)
@@ -165,7 +165,7 @@ def _corpora(report: Report, config: PretrainConfig) -> None:
         return
     for path in [config.corpus] if config.corpus else [corpus.path for corpus in config.corpora]:
         try:
-            found = card.load(Path(path))
+            found = card.load_card(Path(path))
         except BertieError as error:  # it has moved, or is gone; the page says so and is shown all the same
             report.section(f"Corpus: {Path(path).name}", str(error))
             continue

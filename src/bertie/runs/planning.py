@@ -21,8 +21,8 @@ from bertie.objectives import Objective, ReplacedTokens
 from bertie.objectives.base import parts_of
 from bertie.runs import here
 from bertie.runs.config import FinetuneConfig, PretrainConfig
-from bertie.runs.config import kind_of as kind_of_run
-from bertie.runs.examples import kind_of, read_examples
+from bertie.runs.config import choose_config_class as kind_of_run
+from bertie.runs.examples import choose_task_class, read_examples
 from bertie.runs.models import check_length, model_folder
 from bertie.runs.phases import phases
 from bertie.runs.teachers import open_teacher
@@ -48,11 +48,11 @@ class RunPlan:
         named = {override.partition("=")[0].partition(".")[0] for override in overrides}
         tree = configs.read_yaml(config) if config is not None else {}
         kind: type[PretrainConfig | FinetuneConfig] = kind_of_run(dict.fromkeys(named) | tree)
-        return configs.load(kind, config, overrides)
+        return configs.load_config(kind, config, overrides)
 
     def utilization_here(self) -> float:
         """Returns the share of this machine's rate of matrix products that pre-training reaches, in seconds."""
-        return here.utilization(self.settings.model, self.job)
+        return here.compute_utilization(self.settings.model, self.job)
 
 
 def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job:
@@ -94,7 +94,7 @@ def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job
 def _finetuning(config: FinetuneConfig, half: bool) -> Job:
     shape, train, length = families.config(model_folder(config.model)), config.train, config.max_length
     check_length(length, shape.max_length, config.model)
-    kind, decoder = kind_of(config), sum(decoder_parameters(shape).values())
+    kind, decoder = choose_task_class(config), sum(decoder_parameters(shape).values())
     examples = _examples(config)
     sequences = round(kind.sequences(examples if isinstance(examples, list) else None))
     count = len(examples) if isinstance(examples, list) else examples
@@ -123,7 +123,7 @@ def _examples(config: FinetuneConfig) -> list[Example] | int:
 
 
 def _objective(options: dict[str, dict[str, object] | None]) -> Objective:
-    return objectives.build(options).load_dependencies(partial(open_teacher, device=torch.device("cpu")))
+    return objectives.build_objective(options).load_dependencies(partial(open_teacher, device=torch.device("cpu")))
 
 
 def _predicted(objective: Objective, config: EncoderConfig) -> float:

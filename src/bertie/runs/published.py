@@ -29,10 +29,10 @@ def scored_as_published(task: Task, name: str) -> tuple[Task, tuple[str, ...]]:
         if task.labels != dataset.labels:
             given.pop("frequent", None)  # it counts the first labels of the set
         task = replace(task, **given) if given else task
-    return task, metrics_of(task, name)
+    return task, choose_published_metrics(task, name)
 
 
-def metrics_of(task: Task, name: str) -> tuple[str, ...]:
+def choose_published_metrics(task: Task, name: str) -> tuple[str, ...]:
     """Returns the metrics of a published set that a task has, or else the task's own."""
     known = task.scores().compute()
     return tuple(metric for metric in DATASETS[name].metrics if metric in known) or task.metrics

@@ -31,7 +31,7 @@ from bertie.models.model import TorchModel
 from bertie.nn import machine
 from bertie.runs import usage
 from bertie.train import checkpoint, precision
-from bertie.train.base import Source, Trainable
+from bertie.train.base import BatchSource, Trainable
 from bertie.train.callbacks import EachStep
 from bertie.train.config import MOST_STEPS, OptimConfig, TrainConfig
 from bertie.train.loop import fit
@@ -66,7 +66,7 @@ class PhaseWork:
     flops: float
     shape: JobPhase
     most: float
-    source: Callable[[int], Source]
+    source: Callable[[int], BatchSource]
     look: Callable[[float, Clock], float]
     looks: float
 
@@ -143,7 +143,7 @@ class _Enough(Exception):
 class _Counted:
     """A source that counts the tokens of its steps."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: BatchSource) -> None:
         self._source, self.tokens, self.most = source, dict[int, int](), 0
         self.fingerprint = source.fingerprint
 
@@ -164,7 +164,7 @@ def cached_trial(work: Work) -> Trial | None:
         return None
 
 
-def measure(work: Work, seconds: float = TRIAL_S, clock: Clock = time.monotonic) -> Trial | None:
+def measure_trial(work: Work, seconds: float = TRIAL_S, clock: Clock = time.monotonic) -> Trial | None:
     """Runs a trial and stores it. The model's weights change. None when it was interrupted (Ctrl-C) before it ended.
 
     clock: what a step takes is read from; `time.process_time` on a machine that other programs use.

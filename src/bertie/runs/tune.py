@@ -23,18 +23,18 @@ from rich.markup import escape
 from bertie.console import console
 from bertie.errors import BadFile, BertieError, DataError, NoPackage, UsageError
 from bertie.files import read_journal
-from bertie.models.folder import fingerprint
+from bertie.models.folder import hash_model_folder
 from bertie.runs.config import EPOCHS_HINT, FinetuneConfig
 from bertie.runs.confirmation import FoldSearch, confirm_best, keep_record, nested_search, plan_nested
 from bertie.runs.examples import Examples, read_examples
-from bertie.runs.finetune import finetune
+from bertie.runs.finetune import run_finetune
 from bertie.runs.finetune_prepare import check_run
 from bertie.runs.finetune_train import take_model
 from bertie.runs.folder import STUDY, RunFolder
-from bertie.runs.folds import Plan
+from bertie.runs.folds import FoldPlan
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.space import PAPER, Range, Space, corners, grid, varied
-from bertie.runs.tune_page import page
+from bertie.runs.tune_page import render_tune_page
 from bertie.settings import flatten
 from bertie.tasks.source import steps_of
 from bertie.train import log
@@ -57,7 +57,7 @@ class _GivenUp(BertieError):
     """A trial that is pruned: no defect of the callback that raises it, so nothing of it is saved."""
 
 
-def tune(
+def run_tune(
     config: FinetuneConfig,
     run: Path | str,
     space: Space = PAPER,
@@ -117,7 +117,7 @@ def tune(
         _keep_best(study, run)  # a kill may have come between the end of the last trial and this
         more = dict[str, object]()
         if hours is None or time.monotonic() - began <= hours * 3600:
-            of_fold = partial(tune, space=space, trials=trials, prune=prune)
+            of_fold = partial(run_tune, space=space, trials=trials, prune=prune)
             more = _confirmed(config, run, study, metric, confirm, plan, of_fold)
         elif confirm or plan:
             console.say("The best settings are not compared with the given ones: there is no time left.")
@@ -130,7 +130,7 @@ def _confirmed(
     study: "optuna.Study",
     metric: str,
     confirm: int,
-    plan: Plan | None,
+    plan: FoldPlan | None,
     search: FoldSearch,
 ) -> dict[str, object]:
     """Returns what the comparison of the best and the given settings adds to the results."""
@@ -178,7 +178,7 @@ def _try(
     began = time.monotonic() - max((line["elapsed_s"] for line in before if "elapsed_s" in line), default=0.0)
     state = library.trial.TrialState
     try:
-        results = finetune(config, run / name, callbacks=[_Pruning(trial, metric, prune)], examples=examples)
+        results = run_finetune(config, run / name, callbacks=[_Pruning(trial, metric, prune)], examples=examples)
     except (_GivenUp, Diverged) as ended:
         trial.set_user_attr("seconds", time.monotonic() - began)
         study.tell(trial, state=state.PRUNED if isinstance(ended, _GivenUp) else state.FAIL)
@@ -264,7 +264,7 @@ def _contents(config: FinetuneConfig, examples: Examples) -> dict[str, str]:
         name: xxhash.xxh3_128_hexdigest(repr([(e.texts, e.label, e.tabular, e.weight) for e in some]).encode())
         for name, some in texts.items()
     }
-    return {**found, "model": fingerprint(model_folder(config.model))}
+    return {**found, "model": hash_model_folder(model_folder(config.model))}
 
 
 def _study(
@@ -365,4 +365,4 @@ def _finish(
         **more,
     }
     take_model(run / rows[0]["folder"] / MODEL, run / MODEL)
-    return RunFolder(run).finish(results, partial(page, results))
+    return RunFolder(run).finish(results, partial(render_tune_page, results))

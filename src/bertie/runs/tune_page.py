@@ -11,7 +11,7 @@ from bertie.report.values import quantity, setting_text
 from bertie.runs.confirmation import verdict_on_best
 
 
-def page(results: Mapping[str, Any]) -> Report:
+def render_tune_page(results: Mapping[str, Any]) -> Report:
     """Returns a page of all trials, best first, the best value over time, and the mean of each setting."""
     metric, best, rows = results["metric"], results["best"], results["trials"]
     shown = called(metric, results)

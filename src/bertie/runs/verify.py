@@ -23,12 +23,12 @@ from bertie.errors import BadFile, BertieError, DataError, UsageError
 from bertie.files import read_small
 from bertie.folders import check_folder_kind
 from bertie.models import variant as models
-from bertie.models.folder import fingerprint
+from bertie.models.folder import hash_model_folder
 from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary
 from bertie.models.weights import is_export
 from bertie.objectives.captions import Captions
-from bertie.runs.config import FinetuneConfig, PretrainConfig, kind_of
+from bertie.runs.config import FinetuneConfig, PretrainConfig, choose_config_class
 from bertie.runs.folder import AGAINST, CONFIG, RESULTS, STUDY, read_results, seed_runs
 from bertie.runs.models import MODEL, OUTLINE, model_folder
 from bertie.runs.run_data import models_named
@@ -40,7 +40,7 @@ _DAMAGED_FILES_SHOWN = 5  # damaged files named in one message
 
 
 @dataclass(frozen=True)
-class Check:
+class RunCheck:
     """One check: its name, whether it passed, and what was found."""
 
     name: str
@@ -67,8 +67,8 @@ def run_config(run: Path) -> PretrainConfig | FinetuneConfig:
         raise DataError(f"{run} is not a run: it has no {CONFIG}. Pass the folder of a single run.")
     try:
         tree = configs.read_yaml(run / CONFIG)
-        kind: type[PretrainConfig | FinetuneConfig] = kind_of(tree)
-        return configs.build(kind, tree)
+        kind: type[PretrainConfig | FinetuneConfig] = choose_config_class(tree)
+        return configs.build_config(kind, tree)
     except (UsageError, yaml.YAMLError) as error:
         raise DataError(f"{run / CONFIG} cannot be used: {error}") from None
 
@@ -130,7 +130,7 @@ def _run_looks(run: Path) -> Iterator[Look]:
 def _files(folder: Path) -> str:
     """Compares every file with checksums.json, and lists files without a checksum."""
     if (folder / checksums.CHECKSUMS).exists():
-        found = checksums.check(folder, covered=covered)
+        found = checksums.check_files(folder, covered=covered)
         if found.damage:
             raise DataError(
                 " ".join(found.damage[:_DAMAGED_FILES_SHOWN])
@@ -142,7 +142,7 @@ def _files(folder: Path) -> str:
             f"{folder / checksums.CHECKSUMS} is missing: it was deleted, or the process was killed before it was "
             "written. Run the same command again."
         )
-    names = [name for name in checksums.names(folder) if not covered(name) and not name.startswith("checkpoint-")]
+    names = [name for name in checksums.list_files(folder) if not covered(name) and not name.startswith("checkpoint-")]
     return f"there is no {checksums.CHECKSUMS}: not finished, or not written by Bertie" + _uncovered(names)
 
 
@@ -178,15 +178,15 @@ def _tokenizer_of(folder: Path, model: TorchModel) -> str:
     return f"{tokenizer.vocab_size:,} vocabulary entries."
 
 
-def _checked(name: str, look: Callable[[], str]) -> Check:
+def _checked(name: str, look: Callable[[], str]) -> RunCheck:
     try:
-        return Check(name, True, look())
+        return RunCheck(name, True, look())
     except BertieError as error:
-        return Check(name, False, str(error))
+        return RunCheck(name, False, str(error))
 
 
 def _metrics(run: Path) -> str:
-    lines = log.read(run)
+    lines = log.read_log(run)
     if not lines:
         raise DataError(f"{run / log.METRICS} has no lines.")
     for kind in ("train", "valid"):
@@ -302,7 +302,7 @@ def _models_read(run: Path) -> str:
     named = models_named(config) if isinstance(config, PretrainConfig) else {}
     read = {setting: folder for setting, folder in named.items() if identity.get(setting, folder) != folder}
     for setting, folder in read.items():
-        if (found := fingerprint(model_folder(folder))) != identity[setting]:
+        if (found := hash_model_folder(model_folder(folder))) != identity[setting]:
             raise DataError(f"{folder} ({setting}) now contains another model: {found} instead of {identity[setting]}.")
     return "; ".join(f"{folder} ({setting}) is the same" for setting, folder in read.items()) or "none"
 

@@ -22,7 +22,7 @@ from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.io.tables import Example
 from bertie.metrics.resample import Reservoir
-from bertie.metrics.scaling import Kind, Scaling
+from bertie.metrics.scaling import Scaling, ScalingKind
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Answerer, Logits, Prediction
@@ -168,7 +168,7 @@ class CalibratedTask(Task):
     the weights of the head do not contain it.
     """
 
-    calibrate: Literal["", Kind] = ""
+    calibrate: Literal["", ScalingKind] = ""
     scale: tuple[float, ...] = ()
     shift: tuple[float, ...] = ()
 

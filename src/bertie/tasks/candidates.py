@@ -19,9 +19,9 @@ from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.capabilities import Embeds
-from bertie.tasks.embed import EmbedTask, similarity
+from bertie.tasks.embed import EmbedTask, compare_vectors
 from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.source import encode
+from bertie.tasks.source import encode_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -58,7 +58,7 @@ class EntailedTask(SequenceTask):
         """Each text with each hypothesis; of those too long the text is cut."""
         claims = hypotheses(self.labels, self.hypothesis)
         pairs = [Example((" ".join(example.texts), claim)) for example in examples for claim in claims]
-        found = encode(pairs, tokenizer, max_length=max_length, too_long="truncate")
+        found = encode_examples(pairs, tokenizer, max_length=max_length, too_long="truncate")
         return found.grouped([len(claims)] * len(examples))
 
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
@@ -108,7 +108,7 @@ class NearestTask(EmbedTask):
         if any(len(example.texts) != 1 for example in examples):
             raise DataError("Candidates are labels of single texts; these are pairs. Name the column with --text.")
         answers = []
-        for row in similarity(self.finished(logits), self.vectors_CH, self.similarity).tolist():
+        for row in compare_vectors(self.finished(logits), self.vectors_CH, self.similarity).tolist():
             named = dict(zip(self.labels, row, strict=True))
             answers.append(Prediction(self.labels[int(np.argmax(row))], None, named))
         return answers

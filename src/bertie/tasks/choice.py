@@ -30,8 +30,8 @@ from bertie.metrics.ranking import Accuracy
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
-from bertie.tasks.render import GIVEN, TRUE, RenderedExample, TextSpan, plain
-from bertie.tasks.source import Targets, encode
+from bertie.tasks.render import GIVEN, TRUE, RenderedExample, TextSpan, render_plain_text
+from bertie.tasks.source import Targets, encode_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -143,7 +143,7 @@ class ChoiceTask(Task):
         """Returns one sequence per choice, with the context. Raises UsageError for windows."""
         self.check_windows(too_long)
         pairs = [Example((example.texts[0], choice)) for example in examples for choice in example.texts[1:]]
-        found = encode(pairs, tokenizer, max_length=max_length, too_long=too_long)
+        found = encode_examples(pairs, tokenizer, max_length=max_length, too_long=too_long)
         return found.grouped([len(example.texts) - 1 for example in examples])
 
     def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
@@ -194,7 +194,7 @@ class ChoiceTask(Task):
         for number, choice in enumerate(map(str, range(len(example.texts) - 1))):
             kinds = [kind for kind, label in ((TRUE, example.label), (GIVEN, prediction.label)) if label == choice]
             choices.append((TextSpan(f"{choice}: "), TextSpan(example.texts[1 + number], " ".join(kinds))))
-        return replace(super().render(example, prediction), texts=(plain(example.texts[0]), *choices))
+        return replace(super().render(example, prediction), texts=(render_plain_text(example.texts[0]), *choices))
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
         """Subgroups also by the number of choices and the position of the correct one."""

@@ -29,7 +29,7 @@ from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
-from bertie.metrics.base import Scores, Units
+from bertie.metrics.base import ScoreCounter, Units
 from bertie.metrics.numbers import Numbers
 from bertie.metrics.retrieval import RETRIEVAL_METRICS, Retrieval
 from bertie.models.config import EncoderConfig
@@ -60,7 +60,7 @@ from bertie.tasks.embed_rows import (
 )
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample, numbers
-from bertie.tasks.source import Targets, encode
+from bertie.tasks.source import Targets, encode_examples
 from bertie.text.sentence import LENGTH_KEYS
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
@@ -126,7 +126,7 @@ class PairScores:
         if isinstance(self.counter, Numbers):
             if self.counter.total:
                 raise DataError("Some rows have scores and others have none. Use one table for each.")
-            self.counter = Retrieval(partial(similarity, kind=self.similarity))
+            self.counter = Retrieval(partial(compare_vectors, kind=self.similarity))
         return self.counter
 
     def compute(self) -> Mapping[str, float]:
@@ -343,7 +343,7 @@ class EmbedTask(Task):
             for example in examples
             for place, text in enumerate(example.texts)
         ]
-        found = encode(texts, tokenizer, max_length=max_length, too_long=too_long)
+        found = encode_examples(texts, tokenizer, max_length=max_length, too_long=too_long)
         return found.grouped([len(example.texts) for example in examples])
 
     @property
@@ -428,7 +428,7 @@ class EmbedTask(Task):
             if len(own) == 1:
                 predictions.append(Prediction(own[0].tolist()))
                 continue
-            alike = float(similarity(own[:1], own[1:2], self.similarity)[0, 0])
+            alike = float(compare_vectors(own[:1], own[1:2], self.similarity)[0, 0])
             predictions.append(PairPrediction(alike, vectors=own if form_of(example) in RETRIEVED else None))
         return predictions
 
@@ -443,7 +443,7 @@ class EmbedTask(Task):
         """Returns a counter of scores and similarities, or of rankings."""
         return PairScores(self.similarity)
 
-    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    def count(self, scores: ScoreCounter, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds relative scores and similarities; of rows without scores the vectors, of which the nearest are looked
         for.
 
@@ -558,7 +558,7 @@ def _settings(sentence: SentenceModules) -> dict[str, Any]:
     }
 
 
-def similarity(a_AH: Logits, b_BH: Logits, kind: Similarity = "cosine") -> Logits:
+def compare_vectors(a_AH: Logits, b_BH: Logits, kind: Similarity = "cosine") -> Logits:
     """Returns the similarity of each vector of `a` to each of `b`, (A, B). Distances are negative."""
     if kind == "cosine":
         return unit_vectors(a_AH) @ unit_vectors(b_BH).T

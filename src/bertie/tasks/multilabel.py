@@ -21,7 +21,7 @@ from bertie.io.fields import Fields, as_text
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, LabelNames, TableFormat
 from bertie.io.tables import Example, example
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 from bertie.metrics.label_sets import LabelSets
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.thresholds import COST, Goal, check_threshold, choose_threshold
@@ -49,7 +49,7 @@ class Hot(tuple[int, ...]):
     """A list of 0 and 1: one for each label, or the numbers of labels."""
 
 
-class Positions(tuple[str, ...]):
+class LabelPositions(tuple[str, ...]):
     """Labels by their positions in a list of 0 and 1, from 1: nobody has named them."""
 
 
@@ -119,11 +119,11 @@ class MultiLabelTask(TabularTask, CalibratedTask):
             label = row.label
             if isinstance(label, Hot) and (not size or len(label) == size):
                 chosen = (str(i) for i, value in enumerate(label, 1) if value)
-                label = Positions(chosen) if size else tuple(sorted(set(map(str, label))))
+                label = LabelPositions(chosen) if size else tuple(sorted(set(map(str, label))))
             elif size:
                 yield BadRecord(row.line, f"labels that are not a list of {size} times 0 or 1", source=row.source)
                 continue
-            if isinstance(label, Positions) and format.labels.names:
+            if isinstance(label, LabelPositions) and format.labels.names:
                 label = Renamed(format.labels.of(tuple(label)))
                 label.all = tuple(
                     format.labels.names[str(i + 1)] for i in range(size) if str(i + 1) in format.labels.names
@@ -212,7 +212,7 @@ class MultiLabelTask(TabularTask, CalibratedTask):
             notes.append(
                 f"{unclear:,} training texts occur with different labels, and each row counts as all labels of its text"
             )
-        if any(isinstance(example.label, Positions) for example in train):
+        if any(isinstance(example.label, LabelPositions) for example in train):
             notes.append(
                 "the labels are lists of 0 and 1, and are called by their positions, from 1. To name them, pass "
                 "--label-names 1=NAME,2=NAME"
@@ -262,7 +262,7 @@ class MultiLabelTask(TabularTask, CalibratedTask):
         """Returns a counter of true and predicted sets."""
         return LabelSets(self.labels)
 
-    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    def count(self, scores: ScoreCounter, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds the labels, and the probability of every decision."""
         super().count(scores, examples, predictions)
         pairs = [*zip(examples, predictions, strict=True)]

@@ -31,7 +31,7 @@ from bertie.models.biaffine import LAST, arc_scores, relation_scores
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import SPECIAL_PLACE, encode_places
-from bertie.tasks.render import GIVEN, MOST, RenderedExample, marked, noted
+from bertie.tasks.render import GIVEN, MOST, RenderedExample, mark_text, noted
 from bertie.tasks.source import Targets
 from bertie.tasks.tagging import words_of
 from bertie.text.tokenizer import Tokenizer
@@ -261,7 +261,7 @@ class ParseTask(Task):
         truth = ", ".join(written(span, arc) for span, arc, _ in wrong)[:MOST]
         given = ", ".join(written(span, arc) for span, _, arc in wrong)[:MOST]
         note = f"{len(wrong):,} of {len(spans):,} words"
-        return RenderedExample((marked(text, [(*span, GIVEN) for span, _, _ in wrong]),), truth, given, note=note)
+        return RenderedExample((mark_text(text, [(*span, GIVEN) for span, _, _ in wrong]),), truth, given, note=note)
 
     def scores(self) -> ParseScores:
         """Returns a counter of true and predicted arcs by sentence."""

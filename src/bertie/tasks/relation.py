@@ -20,7 +20,7 @@ from bertie.io.table_format import Columns
 from bertie.io.tables import Example
 from bertie.io.tables import example as table_example
 from bertie.io.words import in_characters, whole_number
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 from bertie.metrics.relations import RelationScores
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.render import ASKED, RenderedExample, noted
@@ -36,7 +36,7 @@ MARKS = {
 
 
 @dataclass(frozen=True)
-class Entity:
+class RelationEntity:
     """An entity: its characters in the text, and its type."""
 
     start: int
@@ -48,7 +48,7 @@ class Entity:
 class RelationExample(Example):
     """An example of one text with its subject and object entities."""
 
-    entities: tuple[Entity, ...] = ()
+    entities: tuple[RelationEntity, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class RelationTask(SequenceTask):
             places = in_characters(text, [(start, end + 1, word)], "characters")
             if places is None:
                 return BadRecord(line, f"the {role} is not at the given position")
-            entities.append(Entity(*places[0], str(kind or "")))
+            entities.append(RelationEntity(*places[0], str(kind or "")))
         first, second = sorted(entities, key=lambda entity: entity.start)
         if second.start < first.end:
             return BadRecord(line, "the two entities overlap")
@@ -148,7 +148,7 @@ class RelationTask(SequenceTask):
         """Returns a counter of true and predicted labels, with probabilities."""
         return RelationScores(self.labels, self.outside)
 
-    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    def count(self, scores: ScoreCounter, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds the labels and the probabilities of all labels."""
         super().count(scores, examples, predictions)
         assert isinstance(scores, RelationScores)

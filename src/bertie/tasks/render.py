@@ -47,15 +47,17 @@ class RenderedExample:
 
 def numbers(texts: tuple[str, ...], truth: float, given: float, off: float) -> RenderedExample:
     """Renders a predicted number. off: the absolute error."""
-    return RenderedExample(tuple(map(plain, texts)), f"{truth:.4g}", f"{given:.4g}", note=f"off by {off:.3g}")
+    return RenderedExample(
+        tuple(map(render_plain_text, texts)), f"{truth:.4g}", f"{given:.4g}", note=f"off by {off:.3g}"
+    )
 
 
-def plain(text: str) -> tuple[TextSpan, ...]:
+def render_plain_text(text: str) -> tuple[TextSpan, ...]:
     """Returns a text without marks."""
     return (TextSpan(text),)
 
 
-def marked(text: str, spans: Iterable[tuple[int, int, str]]) -> tuple[TextSpan, ...]:
+def mark_text(text: str, spans: Iterable[tuple[int, int, str]]) -> tuple[TextSpan, ...]:
     """Returns a text with marks from (start, end, kind), which may overlap."""
     found = [(max(0, start), min(end, len(text)), kind) for start, end, kind in spans]
     found = [span for span in found if span[0] < span[1]]
@@ -80,7 +82,7 @@ def clipped(text: tuple[TextSpan, ...]) -> tuple[TextSpan, ...]:
     """Shortens a long text to the context of its marks, or to its beginning without marks."""
     if not any(part.kind for part in text):
         whole = "".join(part.text for part in text)
-        return plain(whole if len(whole) <= MOST else whole[:MOST] + " …")
+        return render_plain_text(whole if len(whole) <= MOST else whole[:MOST] + " …")
     kept = []
     for number, part in enumerate(text):
         before, after = AROUND * (number > 0), AROUND * (number < len(text) - 1)

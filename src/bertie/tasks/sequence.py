@@ -21,7 +21,7 @@ from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UnknownLabel, UsageError, WrongValue, nearest
 from bertie.io.numerals import MISSING_VALUES
 from bertie.io.tables import Example
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 from bertie.metrics.conformal import set_cut
 from bertie.metrics.confusion import Confusion, rarest
 from bertie.metrics.resample import Reservoir
@@ -251,11 +251,11 @@ class SequenceTask(TabularTask, CalibratedTask):
             predictions.append(self.answer(scores, best))
         return predictions
 
-    def scores(self) -> Scores:
+    def scores(self) -> ScoreCounter:
         """Returns a counter of true and predicted labels."""
         return Confusion(self.labels, positive=self.positive, costs=self.costs)
 
-    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    def count(self, scores: ScoreCounter, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds the labels and the probabilities of the predictions, where they have one, with the examples' weights."""
         assert isinstance(scores, Confusion)
         pairs = [*zip(examples, predictions, strict=True)]

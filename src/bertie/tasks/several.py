@@ -17,7 +17,7 @@ import numpy as np
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.io.tables import Example
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 from bertie.metrics.several import SeveralScores
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
@@ -80,7 +80,7 @@ def unread_reason(texts: int) -> str:
 
 
 @dataclass(frozen=True)
-class Head:
+class SavedHead:
     """What is saved of a task. labels: none for a number; texts: of an example; metric: the main one; threshold: of a
     number, as `RegressionTask` has it; positive: a label, as `SequenceTask` has it."""
 
@@ -116,7 +116,7 @@ class SeveralPrediction(Prediction):
 class SeveralTask(Task):
     """Several heads by name. `Example.label` is (name, label): each example teaches one head."""
 
-    members: Mapping[str, Head] = field(default_factory=dict)
+    members: Mapping[str, SavedHead] = field(default_factory=dict)
 
     head = "sequence"
     metrics = ("mean",)
@@ -143,9 +143,9 @@ class SeveralTask(Task):
                 raise UsageError(f"mix: {name} is neither of task sequence nor regression, which share a classifier.")
             number = task if isinstance(task, RegressionTask) else None
             members[name] = (
-                Head((), texts, metric, number.threshold)
+                SavedHead((), texts, metric, number.threshold)
                 if number
-                else Head(task.labels, texts, metric, positive=getattr(task, "positive", ""))
+                else SavedHead(task.labels, texts, metric, positive=getattr(task, "positive", ""))
             )
         return cls(members=members)
 
@@ -235,7 +235,7 @@ class SeveralTask(Task):
         """Returns a counter for each head."""
         return SeveralScores({name: (self.part(name).scores(), one.metric) for name, one in self.members.items()})
 
-    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    def count(self, scores: ScoreCounter, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Counts each example at its head. Raises UsageError for examples that name none."""
         if any(not isinstance(example.label, tuple) for example in examples):
             raise UsageError(f"The model has several heads. Pass --head with one of: {', '.join(self.members)}.")

@@ -30,11 +30,11 @@ from bertie.io.streams import suffix_of
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.answers import SCRIPTS, AnswerScores, QaPrediction, best_threshold
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
-from bertie.tasks.render import GIVEN, TRUE, RenderedExample, marked, plain
+from bertie.tasks.render import GIVEN, TRUE, RenderedExample, mark_text, render_plain_text
 from bertie.tasks.source import Targets
 from bertie.tasks.view import length_slice
 from bertie.text.tokenizer import Tokenizer
@@ -113,7 +113,7 @@ class SpanPrediction(Prediction):
         question, context = texts
         marks = [(self.spans[0].start, self.spans[0].end, GIVEN)] if self.answer else []
         return RenderedExample(
-            (plain(question), marked(context, marks)),
+            (render_plain_text(question), mark_text(context, marks)),
             "",
             self.answer or SILENT,
             self.probability if self.answer else None,
@@ -370,7 +370,7 @@ class SpanTask(Task):
         """Returns a counter of true and predicted answers by the published script."""
         return AnswerScores(self.script)
 
-    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    def count(self, scores: ScoreCounter, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds the answers, grouped by context, so that intervals resample contexts."""
         super().count(scores, examples, predictions)
         assert isinstance(scores, AnswerScores)
@@ -418,7 +418,7 @@ class SpanTask(Task):
         if prediction.label.text:
             spans.append((prediction.spans[0].start, prediction.spans[0].end, GIVEN))
         return RenderedExample(
-            (plain(question), marked(context, spans)),
+            (render_plain_text(question), mark_text(context, spans)),
             " / ".join(texts) or SILENT,
             prediction.label.text or SILENT,
             prediction.probability,

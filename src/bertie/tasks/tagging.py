@@ -31,7 +31,7 @@ from bertie.io.rows import table_kind
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
 from bertie.io.tagged import FOLDER_FORMAT, FORMATS, kind_of_words, sentences, word_table
-from bertie.io.words import Span, TaggedExample, of_words, word_spans
+from bertie.io.words import Span, TaggedExample, tag_words, word_spans
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, inside, renamed, rewrite, split_tag, tag_entities
 from bertie.models.facts import Facts
 from bertie.models.head_config import FEATURES_PREFIX
@@ -174,7 +174,7 @@ class TaggingTask(Task):
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Returns the example of one row: of its words, if they are a list, or of its text."""
         words = fields.get(SPLIT)
-        return of_words(words, None, line) if isinstance(words, list) else super().example(fields, columns, line)
+        return tag_words(words, None, line) if isinstance(words, list) else super().example(fields, columns, line)
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:

@@ -26,7 +26,7 @@ from bertie.models.facts import BATCH_TOKENS, Facts
 from bertie.models.generation import DECODER, GenerationConfig, written_output
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Reader, Task
-from bertie.tasks.source import Targets, batch_of_examples, encode
+from bertie.tasks.source import Targets, batch_of_examples, encode_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -130,7 +130,7 @@ class Text2TextTask(Task):
         """Returns one sequence per example. Raises UsageError for windows: a text has one answer."""
         self.check_windows(too_long)
         texts = [Example((self.source(example.texts),)) for example in examples]
-        encoded = encode(texts, tokenizer, max_length=max_length, too_long=too_long)
+        encoded = encode_examples(texts, tokenizer, max_length=max_length, too_long=too_long)
         return encoded.without_last(len(tokenizer.frames[0].gaps[-1])) if self.continues else encoded
 
     def source(self, texts: Sequence[str]) -> str:

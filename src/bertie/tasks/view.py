@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from bertie.io.tables import Example
 from bertie.tasks.answerer import Prediction
-from bertie.tasks.render import RenderedExample, nats, plain, top
+from bertie.tasks.render import RenderedExample, nats, render_plain_text, top
 
 _NO_ANSWER = "(no answer)"
 
@@ -37,7 +37,7 @@ class View:
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Renders a prediction."""
-        texts = tuple(map(plain, example.texts))
+        texts = tuple(map(render_plain_text, example.texts))
         scores = top(prediction.scores, example.label)
         given = _NO_ANSWER if prediction.reason else str(prediction.label)
         return RenderedExample(texts, str(example.label), given, prediction.probability, scores)

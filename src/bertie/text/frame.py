@@ -46,7 +46,7 @@ class Frame:
         return self.around(self.gap_types, [[t] * n for t, n in zip(self.text_types, lengths, strict=True)])
 
 
-def frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> tuple[Frame, Frame]:
+def find_frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> tuple[Frame, Frame]:
     """Returns the frames of one and of two texts from the library's post-processor; without one, BERT's.
 
     Raises DataError for a frame that no model could read.

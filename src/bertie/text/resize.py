@@ -31,7 +31,7 @@ class Resized:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def extend(tokenizer: Tokenizer, words: Iterable[str]) -> Resized:
+def add_tokens(tokenizer: Tokenizer, words: Iterable[str]) -> Resized:
     """Returns a tokenizer with each of the words as one token, at the end of the vocabulary. Old ids do not change.
 
     A word that is one token already, or several words for this tokenizer, is skipped with the reason. In BPE, the

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from bertie.console import console
 from bertie.errors import BadFile, DataError, UsageError, WrongValue, arguments, nearest
 from bertie.files import read_json, read_small, write_bytes, write_json
-from bertie.text.assemble import TOKEN_FLAGS, build, byte_files
+from bertie.text.assemble import TOKEN_FLAGS, assemble_tokenizer, byte_files
 from bertie.text.bulk import SURROGATES, BulkEncoder, exact
 from bertie.text.encoding import Encoding, Truncation, framed, kept, whole_characters
 from bertie.text.engine import (
@@ -37,8 +37,8 @@ from bertie.text.engine import (
     spelled_out,
     state,
 )
-from bertie.text.formats import BYTE_VOCABULARY, VOCABULARY, Format, find, guess, names
-from bertie.text.frame import Frame, frames
+from bertie.text.formats import BYTE_VOCABULARY, VOCABULARY, Format, find_format, find_special_tokens, guess
+from bertie.text.frame import Frame, find_frames
 from bertie.text.japanese import JapaneseWords
 from bertie.text.korean import Morphemes
 from bertie.text.sentence import length_file
@@ -88,7 +88,7 @@ class Tokenizer:
         marked = {token.content for token in added.values() if token.special} or self._vocabulary.keys()
         for row in (format, guess(self._vocabulary)):
             if row is not None:
-                self.format, self.special_tokens = row, names(self.settings, row, marked)
+                self.format, self.special_tokens = row, find_special_tokens(self.settings, row, marked)
                 if self._vocabulary.keys() >= {*self.special_tokens.values()}:
                     break
         self._special = {role: engine.token_to_id(token) for role, token in self.special_tokens.items()}
@@ -105,7 +105,7 @@ class Tokenizer:
                 f"The vocabulary has {len(self._vocabulary):,} tokens, but its largest id is "
                 f"{self.vocab_size - 1:,}: the file is damaged, or is not the vocabulary of a model."
             )
-        self.frames: tuple[Frame, Frame] = frames(engine, self._special.get("cls"), self._special.get("sep"))
+        self.frames: tuple[Frame, Frame] = find_frames(engine, self._special.get("cls"), self._special.get("sep"))
         special = {i for i, token in added.items() if token.special}
         self.special_ids: frozenset[int] = frozenset(special.union(i for i in self._special.values() if i is not None))
         self.unused_ids: frozenset[int] = frozenset(i for t, i in self._vocabulary.items() if _UNUSED.fullmatch(t))
@@ -187,14 +187,14 @@ class Tokenizer:
         folder = Path(folder)
         config, older = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
         settings = {**_settings(older), **_settings(config)}
-        format, file = find(folder, settings), folder / "tokenizer.json"
+        format, file = find_format(folder, settings), folder / "tokenizer.json"
         if file.exists():
             engine = read_engine(file)
             if (folder / VOCABULARY).exists():
                 check_same(read_vocabulary(folder / VOCABULARY), engine, folder)
             kept = [name for name in (format.files if format else ()) if name.endswith(".model")]
         else:
-            engine, format, kept = build(folder, settings, format)
+            engine, format, kept = assemble_tokenizer(folder, settings, format)
         if _settings(length_file(folder)).get("do_lower_case") is True and make_lowercase(engine):
             settings["tokenizer_class"] = FILE_CLASS  # its own class would build a normalizer that is not lowercase
         if settings.get("truncation_side") == "left":

@@ -37,7 +37,7 @@ from bertie.nn import graphs
 from bertie.nn.memory import keep_memory
 from bertie.settings import Config, flatten
 from bertie.train import checkpoint, log, precision, rendezvous, sharding
-from bertie.train.base import ResizableSource, Source, Trainable
+from bertie.train.base import BatchSource, ResizableSource, Trainable
 from bertie.train.callbacks import LOSS, Callback, Callbacks, StopTraining, TrainingRun
 from bertie.train.checkpoint import Checkpoint
 from bertie.train.config import OptimConfig, TrainConfig
@@ -46,12 +46,12 @@ from bertie.train.graphs import RecordedPasses
 from bertie.train.log import MetricsLog
 from bertie.train.optim import OptimizerGroup
 from bertie.train.prefetch import ahead
-from bertie.train.resume import FREE_SETTINGS, check_identity, find
+from bertie.train.resume import FREE_SETTINGS, check_identity, find_checkpoint
 from bertie.train.schedule import lr_at
 from bertie.train.sharding import own, part_of
 from bertie.train.signals import StopRequest, stop_on_signals
 from bertie.train.step import RankBatch, backward, share
-from bertie.train.step_metrics import MetricAccumulator, PendingStep, Window, check_look
+from bertie.train.step_metrics import MetricAccumulator, MetricsWindow, PendingStep, check_look
 from bertie.train.trackers import callbacks_of
 
 RECENT_S = 10.0  # the speed that is shown is that of the last seconds
@@ -76,7 +76,7 @@ class Result:
 def fit(
     model: TorchModel,
     objective: Trainable,
-    source: Source,
+    source: BatchSource,
     *,
     train: TrainConfig,
     optim: OptimConfig,
@@ -138,10 +138,10 @@ def fit(
                 f"train.batch_size ({train.batch_size}) is smaller than the number of processes "
                 f"({world.size}). Set it to at least {world.size}."
             )
-        found = find(run, resume)
+        found = find_checkpoint(run, resume)
         dtype = precision.choose_dtype(train.precision, device)
         if found is not None and train.precision == "auto":  # as it began: the machine may be another
-            dtype = precision.named(found.state["identity"].get("train.precision"), dtype)
+            dtype = precision.dtype_of_checkpoint(found.state["identity"].get("train.precision"), dtype)
         if world.main:
             precision.tell_precision(precision.why(train.precision, dtype, device))
         stack.enter_context(precision.computing_in(model, dtype))
@@ -173,7 +173,7 @@ def fit(
             loop.go(TrainingRun(run, flatten(settings), model, train.steps, start, metric, _looks(run, start)))
         if world.main and save_model is not None:
             save_model(run / "model")
-        lines = log.read(run)
+        lines = log.read_log(run)
     last = {line["kind"]: line for line in lines}
     result = Result(loop.done, last.get("train", {}), last.get("valid", {}), loop.reason, loop.micro_batch)
     loop.callbacks.end({"step": result.step, "train": result.train, "valid": result.valid})
@@ -215,7 +215,7 @@ class _Loop:
         self,
         model: TorchModel,
         objective: Trainable,
-        source: Source,
+        source: BatchSource,
         train: TrainConfig,
         optim_config: OptimConfig,
         run: Path,
@@ -503,7 +503,7 @@ class _Loop:
         for name, tensor in ours.items():
             own(tensor).copy_(part_of(weights[name], tensor))
         self.updates.load(found.tensors(checkpoint.OPTIMIZER), str(found.folder))
-        self.metrics.window = Window(**found.state["window"])
+        self.metrics.window = MetricsWindow(**found.state["window"])
         self.before_s, self.evaluated_at = found.state["elapsed_s"], found.state["evaluated_at"]
         self.meter.resume(found.state.get("usage", {}))
         if found.belongs_to(self.run):
@@ -523,7 +523,7 @@ class _Loop:
 
 def _looks(run: Path, step: int) -> tuple[tuple[int, dict[str, float]], ...]:
     """Returns the steps and scores of a run's evaluations until a step."""
-    lines = [line for line in log.read(run) if line["kind"] == "valid" and line["step"] <= step]
+    lines = [line for line in log.read_log(run) if line["kind"] == "valid" and line["step"] <= step]
     return tuple((line.pop("step"), {name: line[name] for name in line if name != "kind"}) for line in lines)
 
 

@@ -12,7 +12,7 @@ from bertie.apps.audit.erase import remedy
 from bertie.apps.audit.figures import Scored, differences
 from bertie.apps.audit.flips import SWAPS_FILE, read_lists
 from bertie.apps.audit.price import fine_tuned
-from bertie.apps.audit.remedy import Place, check_removable, places, remove_concept, write_dense
+from bertie.apps.audit.remedy import VectorPlace, check_removable, list_places, remove_concept, write_dense
 from bertie.apps.audit.remedy_page import add_remedy_to_card
 from bertie.apps.audit.run import Asked, audit
 from bertie.apps.audit.sets import SETS
@@ -32,7 +32,7 @@ def pairs_of(path: Path | None, name: str) -> Swaps:
     return lists[chosen]
 
 
-def debias(
+def write_debiased_model(
     model: Path | str,
     texts: Sequence[str],
     out: Path,
@@ -59,8 +59,8 @@ def debias(
     loaded.training_facts.check_reads_texts("bertie debias")
     if loaded.tokenizer is None:
         raise UsageError(f"{folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder.")
-    if tuned and not any(_reads(config, place) for config in tuned.values() for place in places(loaded)):
-        changed = ", ".join(place.name for place in places(loaded))
+    if tuned and not any(_reads(config, place) for config in tuned.values() for place in list_places(loaded)):
+        changed = ", ".join(place.name for place in list_places(loaded))
         raise UsageError(
             f"What changes here ({changed}) is not read in fine-tuning, so its scores would be the same. Omit "
             "--finetune, and compare the vectors: bertie evaluate."
@@ -90,7 +90,7 @@ def debias(
     return found
 
 
-def _reads(config: FinetuneConfig, place: Place) -> bool:
+def _reads(config: FinetuneConfig, place: VectorPlace) -> bool:
     """Whether a fine-tuning run starts from the weights of a place: the pooler, or the masked-LM head for patterns."""
     return place.weights is not None and place.vectors == ("tokens" if config.task == "pattern" else "cls")
 

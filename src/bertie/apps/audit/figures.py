@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.apps.audit.base import AuditSet, Measure, Score, middle
+from bertie.apps.audit.base import AuditMeasure, AuditSet, Score, middle
 
 SHUFFLES = 200  # the 2.5 and 97.5 percent points rest on 5 of them
 
@@ -52,7 +52,7 @@ class Figure:
         return cls(**{**found, **controls})
 
 
-def figures(
+def compute_figures(
     audited: AuditSet[Any],
     items: Sequence[Any],
     scores: Sequence[Score],
@@ -85,7 +85,7 @@ def _shuffled(
     return {name: Control(float(np.mean(values)), *middle(np.array(values))) for name, values in found.items()}
 
 
-def _figure(name: str, own: Measure, random: Measure | None, shuffled: Control | None, unit: str) -> Figure:
+def _figure(name: str, own: AuditMeasure, random: AuditMeasure | None, shuffled: Control | None, unit: str) -> Figure:
     low, high = own.interval()
     control, unit = None if random is None else Control(random.value, *random.interval()), own.scale or unit
     return Figure(name, own.value, low, high, own.items, unit, own.neutral, own.note(), own.detail, control, shuffled)

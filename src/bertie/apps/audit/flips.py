@@ -8,7 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, mean_of
+from bertie.apps.audit.base import (
+    AuditMeasure,
+    AuditSet,
+    AuditSource,
+    FigureExamples,
+    Read,
+    Score,
+    Subject,
+    fraction,
+    mean_of,
+)
 from bertie.apps.audit.groups import labeled, single_label
 from bertie.platform import BadRecord, DataError, Example, SourceFile, Swaps
 
@@ -52,11 +62,11 @@ class Flips(AuditSet[Swapped]):
         """A YAML file of own pairs."""
         return path.suffix in (".yaml", ".yml") and b"swaps:" in head
 
-    def offered(self, source: Source) -> bool:
+    def offered(self, source: AuditSource) -> bool:
         """A table is needed."""
         return source.table is not None
 
-    def read(self, subject: Subject, source: Source) -> Read[Swapped]:
+    def read(self, subject: Subject, source: AuditSource) -> Read[Swapped]:
         """Returns the texts that a list changes, for every list."""
         examples, read = labeled(subject, source)
         found = Read[Swapped](skipped=read.skipped)
@@ -87,9 +97,9 @@ class Flips(AuditSet[Swapped]):
             found.append([label, str(after.label), float(change)])
         return found
 
-    def measures(self, items: Sequence[Swapped], scores: Sequence[Score]) -> dict[str, Measure]:
+    def measures(self, items: Sequence[Swapped], scores: Sequence[Score]) -> dict[str, AuditMeasure]:
         """Returns flips and the mean absolute change of the probability, for every list."""
-        found: dict[str, Measure] = {}
+        found: dict[str, AuditMeasure] = {}
         for name in dict.fromkeys(one.list for one in items):
             rows = [score for one, score in zip(items, scores, strict=True) if one.list == name]
             found[f"{name}: flips"] = fraction(sum(a != b for a, b, _ in rows), len(rows), neutral=None)
@@ -108,7 +118,7 @@ class Flips(AuditSet[Swapped]):
                 found[i] = [scores[i][0], scores[other][1], None]
         return items, found
 
-    def examples(self, items: Sequence[Swapped], scores: Sequence[Score]) -> Examples:
+    def examples(self, items: Sequence[Swapped], scores: Sequence[Score]) -> FigureExamples:
         """Returns the flips with the largest changes."""
         flips = [(one, score) for one, score in zip(items, scores, strict=True) if score[0] != score[1]]
         flips.sort(key=lambda row: row[1][2])
@@ -116,7 +126,7 @@ class Flips(AuditSet[Swapped]):
             [" | ".join(one.before.texts)[:400], " | ".join(one.after.texts)[:400], *score[:2]]
             for one, score in flips[:_EXAMPLES_SHOWN]
         ]
-        return Examples("The flips with the largest changes", ("text", "exchanged", "predicted", "then"), rows)
+        return FigureExamples("The flips with the largest changes", ("text", "exchanged", "predicted", "then"), rows)
 
 
 @cache

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
+from bertie.apps.audit.base import AuditMeasure, AuditSet, AuditSource, Read, Score, Subject, of_units
 from bertie.platform import BadRecord, DataError, Example, SkipReport, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ MAX_RATED_LABELS = 12  # labels that have rates of their own: the most frequent 
 
 
 @dataclass(frozen=True)
-class Row:
+class GroupRow:
     """A labeled text with its group."""
 
     example: Example
@@ -37,7 +37,7 @@ class Row:
     group: str
 
 
-class Groups(AuditSet[Row]):
+class GroupAudit(AuditSet[GroupRow]):
     """Rates and errors of a classifier by a column of groups."""
 
     name = "groups"
@@ -62,11 +62,11 @@ class Groups(AuditSet[Row]):
         """Only classifiers with one label per text can be measured."""
         return super().missing(subject) or single_label(subject)
 
-    def offered(self, source: Source) -> bool:
+    def offered(self, source: AuditSource) -> bool:
         """A table and the column of the group are needed."""
         return source.table is not None and bool(source.group)
 
-    def read(self, subject: Subject, source: Source) -> Read[Row]:
+    def read(self, subject: Subject, source: AuditSource) -> Read[GroupRow]:
         """Returns the rows of the most frequent groups. Raises DataError when the column is missing."""
         examples, found = labeled(subject, source)
         if source.group not in (examples[0].source or {}):
@@ -81,18 +81,20 @@ class Groups(AuditSet[Row]):
                 f"least {_MIN_GROUP_ROWS} rows. Two are needed."
             )
         labels = set(subject.predictor.labels)
-        found.items = [Row(one, str(one.label), group) for one, group in told if group in kept and one.label in labels]
+        found.items = [
+            GroupRow(one, str(one.label), group) for one, group in told if group in kept and one.label in labels
+        ]
         if left := len(examples) - len(found.items):
             found.notes.append(f"{left:,} rows left out: no group, a small group, or a label that the model lacks.")
         if (count := len({row.label for row in found.items})) > MAX_RATED_LABELS:
             found.notes.append(f"Rates are shown for the {MAX_RATED_LABELS} most frequent of {count:,} labels.")
         return found
 
-    def scores(self, subject: Subject, items: Sequence[Row]) -> list[Score]:
+    def scores(self, subject: Subject, items: Sequence[GroupRow]) -> list[Score]:
         """Returns [label, probability] of each row."""
         return label_answers(subject, [row.example for row in items])
 
-    def measures(self, items: Sequence[Row], scores: Sequence[Score]) -> dict[str, Measure]:
+    def measures(self, items: Sequence[GroupRow], scores: Sequence[Score]) -> dict[str, AuditMeasure]:
         """Returns accuracy, rates, gaps and calibration by group."""
         groups = sorted({row.group for row in items})
         frequent = Counter(row.label for row in items) + Counter(str(label) for label, _ in scores)
@@ -115,17 +117,17 @@ class Groups(AuditSet[Row]):
         return of_units(counts, metrics_of, items=sizes, neutral=neutral, centered=noisy)
 
     def shuffled(
-        self, items: Sequence[Row], scores: Sequence[Score], rng: np.random.Generator
-    ) -> tuple[Sequence[Row], Sequence[Score]]:
+        self, items: Sequence[GroupRow], scores: Sequence[Score], rng: np.random.Generator
+    ) -> tuple[Sequence[GroupRow], Sequence[Score]]:
         """Shuffles the groups over the rows."""
         groups = rng.permutation([row.group for row in items]).tolist()
-        return [Row(row.example, row.label, group) for row, group in zip(items, groups, strict=True)], scores
+        return [GroupRow(row.example, row.label, group) for row, group in zip(items, groups, strict=True)], scores
 
 
-def labeled(subject: Subject, source: Source) -> tuple[list[Example], Read[Row]]:
+def labeled(subject: Subject, source: AuditSource) -> tuple[list[Example], Read[GroupRow]]:
     """Returns the labeled rows of the table, each with all its columns, and where skipped rows are counted."""
     assert source.table is not None
-    found = Read[Row]()
+    found = Read[GroupRow]()
     rows = subject.predictor.task.rows(source.table, replace(source.format, keep=True))
     examples, skipped = SkipReport.collect(rows, str(source.table))
     found.skipped[source.table.name] = skipped
@@ -149,7 +151,7 @@ def single_label(subject: Subject) -> str:
 
 
 def _counts(
-    items: Sequence[Row], scores: Sequence[Score], groups: Sequence[str], labels: Sequence[str]
+    items: Sequence[GroupRow], scores: Sequence[Score], groups: Sequence[str], labels: Sequence[str]
 ) -> "sparse.csr_array":
     """Returns the counts of each row: group x label x (true, predicted, right), and group x bin x (one, probability,
     right)."""

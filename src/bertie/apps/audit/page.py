@@ -23,7 +23,7 @@ TOO_SMALL = (
 _COLUMNS = ("figure", "value", "95% interval", "items", "random weights", "shuffled", "remark")
 
 
-def page(results: Mapping[str, Any]) -> Report:
+def render_audit_page(results: Mapping[str, Any]) -> Report:
     """Returns the page of an audit."""
     sets = results["sets"]
     report = Report(
@@ -66,7 +66,7 @@ def _table(report: Report, found: Sequence[Figure], one: Mapping[str, Any]) -> N
     rows = [
         [
             figure.name,
-            number(figure.value, figure.unit),
+            format_figure(figure.value, figure.unit),
             between(figure, figure.unit),
             Html.interval(
                 *(_within(x, span) for x in (figure.value, figure.low, figure.high)),
@@ -98,7 +98,7 @@ def _span(found: Sequence[Figure], unit: str) -> tuple[float, float]:
     return (-most if low < 0 else 0.0), most
 
 
-def number(value: float, unit: str) -> str:
+def format_figure(value: float, unit: str) -> str:
     """Returns a value of a figure: 57.3 of percents, 0.41 of others."""
     digits = 1 if unit == "%" else 2
     return f"{round(value, digits) + 0.0:.{digits}f}"  # no -0.00
@@ -106,15 +106,15 @@ def number(value: float, unit: str) -> str:
 
 def between(found: Figure | Control, unit: str) -> str:
     """Returns an interval: "51.2 to 63.4"."""
-    return f"{number(found.low, unit)} to {number(found.high, unit)}"
+    return f"{format_figure(found.low, unit)} to {format_figure(found.high, unit)}"
 
 
 def value_in_words(found: Figure | Control | None, unit: str) -> str:
     """Returns a value with its range."""
-    return "–" if found is None else f"{number(found.value, unit)} ({between(found, unit)})"
+    return "–" if found is None else f"{format_figure(found.value, unit)} ({between(found, unit)})"
 
 
-def summary(results: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
+def list_main_figures(results: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
     """Returns the title and the main figures of each set."""
     return [
         (one["title"], [figure for found in one["figures"] if not (figure := Figure.from_json(found)).detail])
@@ -125,11 +125,11 @@ def summary(results: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
 def add_audit_to_card(folder: Path, results: Mapping[str, Any]) -> None:
     """Writes the figures into the model's card, README.md, instead of those of an earlier audit."""
     parts: list[object] = [_HOW_TO_READ]
-    for title, found in summary(results):
+    for title, found in list_main_figures(results):
         rows = [
             (
                 one.name,
-                number(one.value, one.unit),
+                format_figure(one.value, one.unit),
                 between(one, one.unit),
                 f"{one.items:,}",
                 value_in_words(one.random, one.unit),

@@ -35,7 +35,7 @@ MODULES = "modules.json"  # of sentence-transformers
 
 
 @dataclass(frozen=True)
-class Place:
+class VectorPlace:
     """Where a model reads vectors. vectors: which ones; weights: the layer that reads them, None for an added one."""
 
     name: str
@@ -58,15 +58,15 @@ class Removed:
     covariance_after: float
 
 
-def places(model: TorchModel) -> list[Place]:
+def list_places(model: TorchModel) -> list[VectorPlace]:
     """Returns where a model reads vectors. Raises UsageError for a model with none that can be changed."""
     found = []
     if "mlm" in model.heads and hasattr(model.heads["mlm"], "dense"):
-        found.append(Place("masked-LM head", "tokens", model.heads["mlm"].get_submodule("dense")))
+        found.append(VectorPlace("masked-LM head", "tokens", model.heads["mlm"].get_submodule("dense")))
     if getattr(model.encoder, "pooler", None) is not None and any(needs.pooler for needs in model.needs):
-        found.append(Place("pooler", "cls", model.encoder.pooler))
+        found.append(VectorPlace("pooler", "cls", model.encoder.pooler))
     if len(model.sentence.pooling) == 1 and not model.sentence.dense:
-        found.append(Place("sentence vectors", model.sentence.pooling[0], None))
+        found.append(VectorPlace("sentence vectors", model.sentence.pooling[0], None))
     if not found:
         raise UsageError(
             "This model has no part that can be changed: a masked-LM head, a pooler, or one way of pooling for "
@@ -78,7 +78,7 @@ def places(model: TorchModel) -> list[Place]:
 def check_removable(model: TorchModel, texts: Sequence[str], swaps: Swaps, how: str) -> None:
     """Raises the errors of `remove` that are known without any vector: DataError and UsageError."""
     _pairs(texts, swaps)
-    for place in places(model):
+    for place in list_places(model):
         if how == LEACE and place.weights is not None and getattr(place.weights, "bias", None) is None:
             raise UsageError(
                 f"The {place.name} of this model has no bias, which {LEACE} needs. Pass --how inlp or --how sentence."
@@ -87,7 +87,7 @@ def check_removable(model: TorchModel, texts: Sequence[str], swaps: Swaps, how: 
 
 def remove_concept(
     model: TorchModel, subject: Subject, texts: Sequence[str], swaps: Swaps, how: str, *, seed: int = 0
-) -> tuple[list[Removed], list[tuple[Place, Erasure]]]:
+) -> tuple[list[Removed], list[tuple[VectorPlace, Erasure]]]:
     """Changes a model's weights, and returns what was removed, and the maps.
 
     texts: of which those with words of one side of the pairs are used, at most MOST, drawn at random. how: a key of
@@ -97,8 +97,8 @@ def remove_concept(
     pairs = _pairs(texts, swaps)
     drawn = np.random.default_rng(seed).permutation(len(pairs))[:MOST]
     pairs = [pairs[i] for i in sorted(drawn.tolist())]
-    told, maps = list[Removed](), list[tuple[Place, Erasure]]()
-    for place in places(model):
+    told, maps = list[Removed](), list[tuple[VectorPlace, Erasure]]()
+    for place in list_places(model):
         vectors, sides = _vectors(subject, pairs, place, seed)
         number = len(vectors) // 2
         train = np.repeat(np.random.default_rng(seed).permutation(number) >= max(1, int(HELD * number)), 2)
@@ -163,7 +163,7 @@ def write_dense(folder: Path, erasure: Erasure) -> None:
 
 
 def _vectors(
-    subject: Subject, pairs: Sequence[tuple[str, str, int]], place: Place, seed: int
+    subject: Subject, pairs: Sequence[tuple[str, str, int]], place: VectorPlace, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns the vectors of both texts of each pair, one after the other, and their sides."""
     rng, found, sides = np.random.default_rng(seed), list[NDArray[np.float64]](), list[float]()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.audit.figures import Control
-from bertie.apps.audit.page import number, value_in_words
+from bertie.apps.audit.page import format_figure, value_in_words
 from bertie.apps.audit.remedy import Removed
 from bertie.platform import ModelCard, Report, quantity
 
@@ -52,7 +52,7 @@ def audit_rows(found: Mapping[str, Any], *, detail: bool = False) -> list[tuple[
     return [(title, [_audit_row(one) for one in group]) for title, group in groupby(chosen, lambda one: one["set"])]
 
 
-def page(found: Mapping[str, Any]) -> Report:
+def render_remedy_page(found: Mapping[str, Any]) -> Report:
     """Returns the page of a remedy."""
     report = Report("Removal of a concept", f"{found['model']}, {found['how']}")
     report.section("How to read this page", _HOW_TO_READ)
@@ -79,10 +79,14 @@ def add_remedy_to_card(folder: Path, found: Mapping[str, Any]) -> None:
 
 
 def _audit_row(one: Mapping[str, Any]) -> list[str]:
-    values = [number(one[name]["value"], one["unit"]) for name in ("before", "after")]
+    values = [format_figure(one[name]["value"], one["unit"]) for name in ("before", "after")]
     apart = Control(**one["difference"])
     single = apart.high - apart.low < SAME  # nothing to resample, as for one profession
-    return [one["name"], *values, number(apart.value, one["unit"]) if single else value_in_words(apart, one["unit"])]
+    return [
+        one["name"],
+        *values,
+        format_figure(apart.value, one["unit"]) if single else value_in_words(apart, one["unit"]),
+    ]
 
 
 def _perplexity(value: float) -> str:

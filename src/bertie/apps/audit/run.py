@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 import bertie
-from bertie.apps.audit.base import AuditSet, Read, Source, Subject
-from bertie.apps.audit.figures import Scored, figures, scored
+from bertie.apps.audit.base import AuditSet, AuditSource, Read, Subject
+from bertie.apps.audit.figures import Scored, compute_figures, scored
 from bertie.apps.audit.journal import Journal
-from bertie.apps.audit.page import page
+from bertie.apps.audit.page import render_audit_page
 from bertie.apps.audit.sets import SETS
 from bertie.platform import (
     DataError,
@@ -108,12 +108,12 @@ def audit(
         if out is not None:
             File(out / RESULTS).write_json(found)
             with console.no_failure(out / REPORT):
-                page(found).save(out / REPORT)
+                render_audit_page(found).save(out / REPORT)
             AUDIT.seal(out)
     return found
 
 
-def found_sources(asked: Asked) -> dict[str, Source]:
+def found_sources(asked: Asked) -> dict[str, AuditSource]:
     """Returns what each set reads. Raises DataError for a missing path, or one that no set recognizes."""
     paths: dict[str, list[Path]] = {name: [] for name in SETS}
     for given in asked.data:
@@ -130,7 +130,7 @@ def found_sources(asked: Asked) -> dict[str, Source]:
             )
         for name, file in known:
             paths[name].append(file)
-    return {name: Source(tuple(paths[name]), asked.table, asked.format, asked.group) for name in SETS}
+    return {name: AuditSource(tuple(paths[name]), asked.table, asked.format, asked.group) for name in SETS}
 
 
 def _recognized(file: Path) -> list[str]:
@@ -139,7 +139,7 @@ def _recognized(file: Path) -> list[str]:
     return [name for name, one in SETS.items() if one.recognizes(file, head)]
 
 
-def chosen_sets(subject: Subject, asked: Asked, sources: Mapping[str, Source]) -> tuple[list[str], dict[str, str]]:
+def chosen_sets(subject: Subject, asked: Asked, sources: Mapping[str, AuditSource]) -> tuple[list[str], dict[str, str]]:
     """Returns the sets to measure, and why the model cannot have the others that are there.
 
     Raises UsageError for an unknown set, a named set that cannot be measured, or no set at all.
@@ -196,7 +196,7 @@ class _Run:
         )
 
     def result(
-        self, name: str, audited: AuditSet[Any], source: Source, read: Read[Any], journal: Journal
+        self, name: str, audited: AuditSet[Any], source: AuditSource, read: Read[Any], journal: Journal
     ) -> dict[str, object] | str:
         """Returns the results of one set as JSON values, or the reason why it has none."""
         items = self._limited(read)
@@ -209,7 +209,7 @@ class _Run:
         random = None
         if self.asked.controls:
             random = self._scores(f"{name}, random weights", audited, items, self.random, journal)
-        found = figures(audited, items, own, random, seed=self.asked.seed)
+        found = compute_figures(audited, items, own, random, seed=self.asked.seed)
         examples = audited.examples(kept, kept_scores)
         return {
             "name": name,
@@ -251,7 +251,7 @@ def _left_out(scores: Sequence[object]) -> list[str]:
     return [f"{reasons.count(one):,} of {len(scores):,} items left out: {one}." for one in dict.fromkeys(reasons)]
 
 
-def _settings(folder: Path, asked: Asked, sources: Mapping[str, Source]) -> dict[str, Any]:
+def _settings(folder: Path, asked: Asked, sources: Mapping[str, AuditSource]) -> dict[str, Any]:
     files = {path for source in sources.values() for path in source.paths} | ({asked.table} - {None})
     return {
         "format": _AUDIT_FORMAT,

@@ -20,7 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 
-from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, known, of_units
+from bertie.apps.audit.base import (
+    AuditMeasure,
+    AuditSet,
+    AuditSource,
+    FigureExamples,
+    Read,
+    Score,
+    Subject,
+    fraction,
+    has_known_words,
+    of_units,
+)
 from bertie.apps.audit.files import check_unique_names, validated
 from bertie.apps.audit.masked import MaskedText, covering_tokens, left_to_right, log_p
 from bertie.platform import DataError, PlainText, SourceFile
@@ -99,21 +110,21 @@ class Templates(AuditSet[Attribute]):
         """A YAML file of own templates."""
         return path.suffix in (".yaml", ".yml") and b"templates:" in head
 
-    def offered(self, source: Source) -> bool:
+    def offered(self, source: AuditSource) -> bool:
         """Built-in templates are always there."""
         return True
 
-    def read(self, subject: Subject, source: Source) -> Read[Attribute]:
+    def read(self, subject: Subject, source: AuditSource) -> Read[Attribute]:
         """Returns the attributes of every set whose words the vocabulary can write."""
         found, left = Read[Attribute](), dict[str, int]()
         sets = [one for path in source.paths or (TEMPLATES_FILE,) for one in read_sets(path)]
         check_unique_names(one.name for one in sets)
         for one in sets:
-            if not known(subject.tokenizer, one.samples()):
+            if not has_known_words(subject.tokenizer, one.samples()):
                 found.notes.append(f"{one.name} is left out: the vocabulary lacks words of its templates.")
                 continue
             attributes = [Attribute(one, word, group) for group, words in one.attributes.items() for word in words]
-            kept = [each for each in attributes if known(subject.tokenizer, [each.word])]
+            kept = [each for each in attributes if has_known_words(subject.tokenizer, [each.word])]
             left[one.name] = len(attributes) - len(kept)
             found.items += kept if len(kept) > 1 else []
         found.notes += [
@@ -137,9 +148,9 @@ class Templates(AuditSet[Attribute]):
             found.append(ratios)
         return found
 
-    def measures(self, items: Sequence[Attribute], scores: Sequence[Score]) -> dict[str, Measure]:
+    def measures(self, items: Sequence[Attribute], scores: Sequence[Score]) -> dict[str, AuditMeasure]:
         """Returns gap, spread, mean and the effect of the wording of each set; every attribute as a detail."""
-        found: dict[str, Measure] = {}
+        found: dict[str, AuditMeasure] = {}
         for one in dict.fromkeys(id(item.of) for item in items):
             rows = [i for i, item in enumerate(items) if id(item.of) == one]
             found |= _measures([items[i] for i in rows], np.array([scores[i] for i in rows], np.float64))
@@ -161,7 +172,7 @@ class Templates(AuditSet[Attribute]):
         """The set and the word."""
         return item.of.name, item.word
 
-    def examples(self, items: Sequence[Attribute], scores: Sequence[Score]) -> Examples:
+    def examples(self, items: Sequence[Attribute], scores: Sequence[Score]) -> FigureExamples:
         """Returns the attributes with the highest and the lowest means of each set."""
         rows: list[list[Any]] = []
         for one in dict.fromkeys(id(item.of) for item in items):
@@ -170,10 +181,10 @@ class Templates(AuditSet[Attribute]):
             for item, value in [*own[:_EXAMPLES_SHOWN], *own[max(_EXAMPLES_SHOWN, len(own) - _EXAMPLES_SHOWN) :]]:
                 first, second = item.of.groups
                 rows.append([item.of.name, item.word, first if value > 0 else second, f"{value:+z.2f}"])
-        return Examples("The strongest associations", ("set", "profession", "towards", "mean"), rows)
+        return FigureExamples("The strongest associations", ("set", "profession", "towards", "mean"), rows)
 
 
-def _measures(items: Sequence[Attribute], table_PT: NDArray[np.float64]) -> dict[str, Measure]:
+def _measures(items: Sequence[Attribute], table_PT: NDArray[np.float64]) -> dict[str, AuditMeasure]:
     of = items[0].of
     first, second = of.groups
     means_P = table_PT.mean(1)
@@ -204,7 +215,7 @@ def _measures(items: Sequence[Attribute], table_PT: NDArray[np.float64]) -> dict
     }
 
 
-def _over_templates(row_T: NDArray[np.float64]) -> Measure:
+def _over_templates(row_T: NDArray[np.float64]) -> AuditMeasure:
     """Returns the mean of one attribute with the t interval over the templates, which are too few for a bootstrap."""
 
     def interval() -> tuple[float, float]:
@@ -213,7 +224,7 @@ def _over_templates(row_T: NDArray[np.float64]) -> Measure:
         half = float(t.ppf(0.975, len(row_T) - 1) * row_T.std(ddof=1) / len(row_T) ** 0.5)
         return float(row_T.mean()) - half, float(row_T.mean()) + half
 
-    return Measure(float(row_T.mean()), len(row_T), interval, neutral=0.0, detail=True)
+    return AuditMeasure(float(row_T.mean()), len(row_T), interval, neutral=0.0, detail=True)
 
 
 def _rows(subject: Subject, item: Attribute) -> list[list[MaskedText]]:

@@ -19,7 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 
-from bertie.apps.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known, middle
+from bertie.apps.audit.base import (
+    AuditMeasure,
+    AuditSet,
+    AuditSource,
+    Interval,
+    Read,
+    Score,
+    Subject,
+    has_known_words,
+    middle,
+)
 from bertie.apps.audit.files import check_unique_names, validated
 from bertie.platform import DataError, File, SourceFile
 
@@ -66,7 +76,7 @@ def effect_size(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return float((x.mean() - y.mean()) / spread) if spread > _EPS * np.abs(np.concatenate([x, y])).max() else math.nan
 
 
-def permutation(
+def permute_partitions(
     x: NDArray[np.float64], y: NDArray[np.float64], *, samples: int = SAMPLES, seed: int = 0
 ) -> tuple[float, int, bool]:
     """Returns the one-sided p-value, the number of partitions, and whether these are all there are."""
@@ -97,7 +107,7 @@ def associations(
     return found
 
 
-class Words(AuditSet[WordTest]):
+class WordAssociations(AuditSet[WordTest]):
     """Associations of vectors of words or sentences."""
 
     name = "words"
@@ -121,17 +131,17 @@ class Words(AuditSet[WordTest]):
         own = path.suffix in (".yaml", ".yml") and b"tests:" in head
         return own or (path.suffix in (".json", ".jsonl") and b'"targ1"' in head)
 
-    def offered(self, source: Source) -> bool:
+    def offered(self, source: AuditSource) -> bool:
         """Built-in words are always there."""
         return True
 
-    def read(self, subject: Subject, source: Source) -> Read[WordTest]:
+    def read(self, subject: Subject, source: AuditSource) -> Read[WordTest]:
         """Returns the tests whose words the vocabulary can write."""
         found = Read[WordTest]()
         tests = [one for path in source.paths or (WORDS_FILE,) for one in read_tests(path)]
         check_unique_names(one.name for one in tests)
         for one in tests:
-            if all(known(subject.tokenizer, words) for words in one.words):
+            if all(has_known_words(subject.tokenizer, words) for words in one.words):
                 found.items.append(one)
         if left := [one.name for one in tests if one not in found.items]:
             found.notes.append(f"Left out, because the vocabulary lacks some of their words: {', '.join(left)}.")
@@ -153,15 +163,15 @@ class Words(AuditSet[WordTest]):
             )
         return found
 
-    def measures(self, items: Sequence[WordTest], scores: Sequence[Score]) -> dict[str, Measure]:
+    def measures(self, items: Sequence[WordTest], scores: Sequence[Score]) -> dict[str, AuditMeasure]:
         """Returns d of each test, and the mean of their absolute values for several tests."""
-        found, sizes = dict[str, Measure](), list[float]()
+        found, sizes = dict[str, AuditMeasure](), list[float]()
         for item, score in zip(items, scores, strict=True):
             x, y = np.array(score["x"]), np.array(score["y"])
             size = effect_size(x, y)
             if math.isfinite(size):
                 sizes.append(abs(size))
-                found[item.name] = Measure(
+                found[item.name] = AuditMeasure(
                     size, len(x) + len(y), partial(_interval, x, y), partial(_told, x, y), neutral=0.0
                 )
         return found if len(sizes) < 3 else {"mean of |d|": _mean(np.array(sizes)), **found}
@@ -203,16 +213,16 @@ def _interval(x: NDArray[np.float64], y: NDArray[np.float64]) -> Interval:
     return middle(finite) if len(finite) else (math.nan, math.nan)
 
 
-def _mean(sizes: NDArray[np.float64]) -> Measure:
+def _mean(sizes: NDArray[np.float64]) -> AuditMeasure:
     def interval() -> Interval:
         rng = np.random.default_rng(0)
         return middle(rng.choice(sizes, (_RESAMPLES, len(sizes))).mean(1))
 
-    return Measure(float(sizes.mean()), len(sizes), interval, lambda: "items: tests")
+    return AuditMeasure(float(sizes.mean()), len(sizes), interval, lambda: "items: tests")
 
 
 def _told(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
-    p, partitions, whole = permutation(x, y)
+    p, partitions, whole = permute_partitions(x, y)
     return f"p = {p:.3g} ({'all' if whole else 'sampled'} {partitions:,} partitions)"
 
 

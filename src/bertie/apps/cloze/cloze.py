@@ -49,15 +49,15 @@ QUESTION_WORDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass
-class Count:
+class SentenceCount:
     """How many sentences were read, and how many of them had no name and no number, or were too short."""
 
     read: int = 0
     unsuitable: int = 0
 
 
-def cloze(
-    corpus: Corpus, *, rows: int, words: int = 130, seed: int = 0, count: Count | None = None
+def make_questions(
+    corpus: Corpus, *, rows: int, words: int = 130, seed: int = 0, count: SentenceCount | None = None
 ) -> Iterator[dict[str, object]]:
     """Yields up to `rows` questions about the sentences of a corpus, in random order, each sentence at most once.
 
@@ -66,7 +66,7 @@ def cloze(
     """
     if not SHORTEST_CONTEXT <= words <= LONGEST_CONTEXT:
         raise UsageError(f"A context of {words:,} words; choose from {SHORTEST_CONTEXT} to {LONGEST_CONTEXT:,}.")
-    shards, made, count = corpus.shards, 0, count or Count()
+    shards, made, count = corpus.shards, 0, count or SentenceCount()
     bounds = shards.document_bounds()
     for j in shards.shuffled(seed):
         if made == rows:
@@ -81,7 +81,7 @@ def cloze(
             yield {"id": str(j), **row}
 
 
-def as_json(row: Mapping[str, Any]) -> str:
+def format_question(row: Mapping[str, Any]) -> str:
     """Returns a question as one line of JSON."""
     return json.dumps(row, ensure_ascii=False) + "\n"
 

@@ -44,10 +44,10 @@ def cloze(
     """
 
     platform.File(output).check_new(overwrite=overwrite)
-    count = app.cloze.Count()
-    asked = app.cloze.cloze(bertie.Corpus.open(corpus), rows=rows, words=words, seed=seed, count=count)
+    count = app.cloze.SentenceCount()
+    asked = app.cloze.make_questions(bertie.Corpus.open(corpus), rows=rows, words=words, seed=seed, count=count)
     empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
-    form = app.cloze.as_document if output.suffix.lower() == ".txt" else app.cloze.as_json
+    form = app.cloze.as_document if output.suffix.lower() == ".txt" else app.cloze.format_question
     lines = map(form, console.track(asked, "questions", total=rows))
     made = platform.File(output).write_lines(lines, empty=lambda: empty)
     facts = {"file": str(output), "questions": made, "sentences_read": count.read, "unsuitable": count.unsuitable}

@@ -24,7 +24,7 @@ EPOCHS, MAX_DROP = 3.0, 0.01  # defaults, if the options are not given
 
 
 @dataclass(frozen=True)
-class LimitOptions:
+class CompressionLimitOptions:
     """Limits of the search for a smaller model."""
 
     max_drop: Annotated[
@@ -41,7 +41,7 @@ class LimitOptions:
     ] = None
 
 
-_LIMITS = LimitOptions()
+_LIMITS = CompressionLimitOptions()
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def compress(
         Path | None,
         typer.Option("--data", help="Labeled examples to evaluate on: try several smaller models and keep the best."),
     ] = None,
-    limits: LimitOptions = _LIMITS,
+    limits: CompressionLimitOptions = _LIMITS,
     training: TrainingOptions = TRAINING,
     text: Annotated[list[str] | None, option("text")] = None,
     label: Annotated[str, option("label")] = "",
@@ -331,15 +331,15 @@ def _tell(model: Path, output: Path, near: Mapping[str, object] | None, words: s
     console.show(f"{output}: {facts['bytes'] / 1e6:,.1f} MB of weights; {facts['bytes_before'] / 1e6:,.1f} MB before")
 
 
-def _search(asked: _Asked, given: LimitOptions) -> None:
+def _search(asked: _Asked, given: CompressionLimitOptions) -> None:
     assert asked.data is not None
-    limits = app.run.Limits(
+    limits = app.run.CompressionLimits(
         MAX_DROP if given.max_drop is None else given.max_drop, _bytes(given.size), _times(given.speed)
     )
     found = app.run.search_recipes(
         asked.model,
         asked.output,
-        app.run.Data(asked.data, asked.train, tuple(asked.read_texts()), asked.format()),
+        app.run.SearchData(asked.data, asked.train, tuple(asked.read_texts()), asked.format()),
         limits,
         minutes=given.minutes,
         epochs=asked.epochs,

@@ -6,10 +6,10 @@ from typing import Any
 from bertie.platform import Chart, Report, quantity
 
 
-def page(results: Mapping[str, Any]) -> Report:
+def render_compression_page(results: Mapping[str, Any]) -> Report:
     """Returns a page with all models as a chart and a table, and the chosen one."""
     metric, teacher, rows, limits = (results[name] for name in ("metric", "teacher", "tried", "limits"))
-    shown = metric_name(metric, results.get("positive", {}))
+    shown = name_labelled_metric(metric, results.get("positive", {}))
     chosen = next((row for row in rows if row["name"] == results["chosen"]), None)
     report = Report("Compression", f"{len(rows)} of {results['wanted']} recipes, {results['examples']:,} examples")
     if chosen is None:
@@ -112,6 +112,6 @@ def _cells(number: int, row: Mapping[str, Any], metric: str, energy: bool) -> li
     ]
 
 
-def metric_name(metric: str, positive: Mapping[str, str]) -> str:
+def name_labelled_metric(metric: str, positive: Mapping[str, str]) -> str:
     """Returns a metric, and of a binary one the label: "f1 of 'spam'". positive: metric -> its label."""
     return f"{metric} of {positive[metric]!r}" if metric in positive else metric

@@ -21,7 +21,7 @@ from typing import Any
 import xxhash
 
 from bertie.apps.compress.measure import weight_bytes
-from bertie.apps.compress.page import metric_name, page
+from bertie.apps.compress.page import name_labelled_metric, render_compression_page
 from bertie.platform import (
     BadRecord,
     BertieError,
@@ -59,7 +59,7 @@ SEARCH = FolderKind(
 
 
 @dataclass(frozen=True)
-class Limits:
+class CompressionLimits:
     """Limits: largest loss of the metric, largest size of the weights in bytes, smallest relative speed."""
 
     max_drop: float
@@ -74,7 +74,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Data:
+class SearchData:
     """The data of a search: labeled examples to measure with, labeled examples to train on, texts without labels.
 
     texts: single texts or pairs.
@@ -89,8 +89,8 @@ class Data:
 def search_recipes(
     model: Path,
     out: Path,
-    data: Data,
-    limits: Limits,
+    data: SearchData,
+    limits: CompressionLimits,
     *,
     minutes: float | None = None,
     epochs: float = 3.0,
@@ -126,7 +126,7 @@ def search_recipes(
 class _Search:
     """The inputs of a search, read before the folder is changed, and the models tried so far."""
 
-    def __init__(self, model: Path, out: Path, data: Data, epochs: float) -> None:
+    def __init__(self, model: Path, out: Path, data: SearchData, epochs: float) -> None:
         self.folder, self.out, self.data, self.epochs = model, out, data, epochs
         self.model = ModelFolder(model).load(trainable=True)
         self.predictor = Predictor(self.model)
@@ -245,7 +245,7 @@ class _Search:
         self.task.count(scores, [one for one, _ in rows], [answer for _, answer in rows])
         return float(scores.compute()[self.metric])
 
-    def finish(self, limits: Limits, *, wanted: int, force: bool) -> dict[str, object]:
+    def finish(self, limits: CompressionLimits, *, wanted: int, force: bool) -> dict[str, object]:
         """Chooses a model, and writes it with results and report."""
         rows = list(self.tried.values())
         teacher = self._measured(self.model, self.folder)
@@ -274,7 +274,7 @@ class _Search:
         shutil.rmtree(self.out / TRAINING, ignore_errors=True) if len(rows) == wanted else None
         File(self.out / RESULTS).write_json(results)
         with console.no_failure(self.out / REPORT):
-            page(results).save(self.out / REPORT)
+            render_compression_page(results).save(self.out / REPORT)
         SEARCH.seal(self.out)
         if not rows:
             raise DataError(
@@ -300,7 +300,7 @@ class _Search:
 
 def figures_in_words(row: Mapping[str, Any], metric: str, positive: Mapping[str, str]) -> str:
     """Returns the figures of a model in one line. positive: the label of a binary metric."""
-    apart, speed, name = row["difference"], row["rate"], metric_name(metric, positive)
+    apart, speed, name = row["difference"], row["rate"], name_labelled_metric(metric, positive)
     return (
         f"{name} {row[metric]:z.4f} ({apart['difference']:+z.4f}, 95% interval {apart['low']:+z.4f} to "
         f"{apart['high']:+z.4f}), {row['bytes'] / 1e6:.1f} MB, {speed['faster']:.2f} times as fast: "

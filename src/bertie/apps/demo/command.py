@@ -33,7 +33,7 @@ def demo(
       bertie demo --corpus texts/ -o runs/mine --minutes 20
     """
 
-    report = app.pipeline.demo(output, text=corpus, minutes=minutes, overwrite=overwrite)
+    report = app.pipeline.run_demo(output, text=corpus, minutes=minutes, overwrite=overwrite)
     if console.verbosity.json:
         task = platform.File(output / "task.json").read_json()
         counted = {"bag_of_words": task["bag_of_words"]} if "bag_of_words" in task else {}

@@ -27,10 +27,10 @@ def headline(run: Path) -> list[str]:
     """Returns the lines for the end of the run: the accuracies and their interpretation, or why there are none."""
     task = File(run / "task.json").read_json()
     found = accuracies(run, task)
-    return [figures(found, task), *meaning(found, task)] if found else [task["skipped"]]
+    return [format_accuracies(found, task), *meaning(found, task)] if found else [task["skipped"]]
 
 
-def figures(found: Accuracies, task: Mapping[str, Any]) -> str:
+def format_accuracies(found: Accuracies, task: Mapping[str, Any]) -> str:
     """Returns the accuracies in one line: "0.62 from the pre-trained model, 0.37 from random weights, ..."."""
     parts = [f"{_mean(found['pretrained']):.2f} from the pre-trained model"]
     parts.append(f"{_mean(found['random']):.2f} from random weights")

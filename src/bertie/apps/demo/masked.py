@@ -35,7 +35,7 @@ class Training(Protocol):
         ...
 
 
-def look(
+def write_predictions(
     run: Training,
     tokenizer: Tokenizer,
     sentences: Sequence[tuple[str, str]],

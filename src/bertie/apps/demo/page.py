@@ -24,7 +24,7 @@ from bertie.platform import Chart, File, Html, Line, Report, SeedSummary, quanti
 _OBJECTIVE_NAMES = {"mlm": "masked tokens", "nsp": "next sentence"}
 
 
-def page(run: Path) -> Report:
+def render_demo_page(run: Path) -> Report:
     """Returns the report of a finished demo."""
     demo, stages, task = (File(run / name).read_json() for name in ("demo.json", "stages.json", "task.json"))
     total = quantity(sum(stage["seconds"] for stage in stages.values()), "s")

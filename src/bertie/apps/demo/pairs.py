@@ -56,7 +56,7 @@ def split_documents(learned: _Documents, held_out: _Documents) -> tuple[_Documen
     return (train, test, seen) if min(len(train), len(test)) >= FEWEST_DOCUMENTS else None
 
 
-def pairs(documents: _Documents, count: int, *, seed: int) -> list[LabelledPair]:
+def draw_pairs(documents: _Documents, count: int, *, seed: int) -> list[LabelledPair]:
     """Returns `count` pairs of passages of long documents, half of them from one document, the other half from two."""
     long = list(documents)
     rng = random.Random(seed)

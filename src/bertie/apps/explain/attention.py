@@ -194,7 +194,7 @@ class HeadStatistics:
         """Returns one record for each head: layer and head from 1, its statistics and its kind."""
         means = self.means()
         return [
-            {"layer": layer + 1, "head": head + 1, **row, "kind": kind(row)}
+            {"layer": layer + 1, "head": head + 1, **row, "kind": classify_head(row)}
             for layer, head in np.ndindex(means["self"].shape)
             for row in [{name: round(float(values[layer, head]), 6) for name, values in means.items()}]
         ]
@@ -215,7 +215,7 @@ def _of_layer(probs_NSS: Floats, is_first: NDArray[np.bool_], is_separator: NDAr
     }
 
 
-def kind(row: Mapping[str, float]) -> str:
+def classify_head(row: Mapping[str, float]) -> str:
     """Returns what a head mostly attends to: previous, next, self, first, separator, broad; "" for none of these."""
     for name, least in (
         *((name, POSITIONAL) for name in ("previous", "next", "self")),

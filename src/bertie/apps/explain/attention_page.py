@@ -157,7 +157,7 @@ def _rounded(values: Floats) -> list[float]:
     return [round(float(value), 6) for value in values]
 
 
-def page(found: TextAttention, model: str) -> Report:
+def render_attention_page(found: TextAttention, model: str) -> Report:
     """Returns the page of the attention of one text."""
     layers, heads, size, _ = found.probs.shape
     tokens = found.encoding.tokens
@@ -197,7 +197,7 @@ def page(found: TextAttention, model: str) -> Report:
     return report.footer(docs="attention")
 
 
-def card_parts(found: TextAttention) -> list[object]:
+def render_attention_section(found: TextAttention) -> list[object]:
     """Returns the section of the model's card: the kinds of heads, and the rollout."""
     token = found.encoding.tokens[found.summary]
     words = sorted(found.shares(found.rollout), key=lambda row: -row[1])[:_LINKS_SHOWN]

@@ -14,7 +14,7 @@ from bertie.platform import Chart, Html, Line, Report
 _SPAN = (0.0, 1.0)
 
 
-def page(
+def render_heads_page(
     model: str,
     *,
     statistics: HeadStatistics | None = None,
@@ -32,7 +32,7 @@ def page(
     return report.footer(docs="attention")
 
 
-def card_parts(
+def render_heads_section(
     *,
     statistics: HeadStatistics | None = None,
     relations: Sequence[dict[str, Any]] = (),

@@ -28,7 +28,9 @@ def heat(words: Sequence[tuple[str, float]]) -> Html:
     return Html(" ".join(spans) + (" ..." if len(words) > _MAX_WORDS else ""))
 
 
-def page(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]], model: str) -> Report:
+def render_explanation_page(
+    explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]], model: str
+) -> Report:
     """Returns the page of one prediction with the attributions of several methods."""
     first = found[0][0]
     report = Report("Explanation", f"{model}: {explained.about}")
@@ -79,7 +81,7 @@ def trust(faithful: Faithfulness) -> str:
     return f"Fall of the {faithful.of}: {'; '.join(told)}. {FALLS}"
 
 
-def card_parts(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]) -> list[object]:
+def render_explanation_section(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]) -> list[object]:
     """Returns the section of the model's card."""
     parts: list[object] = [f"> {' / '.join(explained.texts)}", f"{explained.about}: logit {found[0][0].value:z.3f}"]
     for attribution, faithful in found:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bertie import Tokenizer
-from bertie.apps.explain.attribution import Question, Target
+from bertie.apps.explain.attribution import ExplainedOutput, Target
 from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, text_words
 from bertie.platform import DataError, Encoding, ModelInternals, TorchModel, UsageError, nearest
 
@@ -22,7 +22,7 @@ Decisions = Callable[[Tensor], list[Tensor]]
 class Explained:
     """A question to attribute, and what it asks in words: "label positive", "word 3 (Paris): B-LOC"."""
 
-    question: Question
+    question: ExplainedOutput
     about: str
     texts: tuple[str, ...]
     cut: int  # tokens that the model does not read
@@ -66,7 +66,7 @@ def question_of(
     pad = tokenizer.pad_id
     mask = tokenizer.special_id("mask")
     place = _place_of_mask(head, encoding, tokenizer) if inside.predicts_tokens(head) else None
-    plain = Question(model, encoding, head, place, torch.ravel, pad, mask)
+    plain = ExplainedOutput(model, encoding, head, place, torch.ravel, pad, mask)
     with torch.no_grad():
         logits = plain.logits(ids)[0]
         if place is not None:
@@ -133,7 +133,7 @@ def _sequence(model: TorchModel, logits: Tensor, label: str) -> tuple[Decisions,
     return (lambda logits: [logits.reshape(-1, size)]), (at,), about
 
 
-def _span(logits: Tensor, plain: Question, texts: Sequence[str]) -> tuple[Decisions, tuple[int, ...], str]:
+def _span(logits: Tensor, plain: ExplainedOutput, texts: Sequence[str]) -> tuple[Decisions, tuple[int, ...], str]:
     allowed = torch.tensor([sequence == len(texts) - 1 for sequence in plain.encoding.sequence_ids])
     if not allowed.any():
         raise DataError(NO_ANSWER)
@@ -146,7 +146,7 @@ def _span(logits: Tensor, plain: Question, texts: Sequence[str]) -> tuple[Decisi
 
 
 def _tag(
-    model: TorchModel, logits: Tensor, plain: Question, texts: Sequence[str], label: str, word: int | None
+    model: TorchModel, logits: Tensor, plain: ExplainedOutput, texts: Sequence[str], label: str, word: int | None
 ) -> tuple[Decisions, tuple[int, ...], str]:
     words = plain.encoding.word_ids
     numbers = list(dict.fromkeys(number for number in words if number is not None))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertie.apps.export.parity import PARITY_TEXTS, Expected, Parity, check_count, compare_graph, encoded, expected
+from bertie.apps.export.parity import PARITY_TEXTS, Expected, Parity, check_text_count, compare_graph, encoded, expected
 from bertie.platform import DataError, ModelInternals, OnnxEngine, Sequences, TorchModel, UsageError, console
 
 _MAX_MESSAGE_BYTES = (1 << 31) - (1 << 20)  # bytes of one protobuf message, with some to spare
@@ -28,7 +28,7 @@ PROBES = (
 
 
 @dataclass(frozen=True)
-class Written:
+class ExportedGraph:
     """One graph of a folder. replaced: number of matrices and tables with 8-bit weights."""
 
     name: str
@@ -40,7 +40,7 @@ class Written:
 
 def onnx_folder(
     model: TorchModel, folder: Path, texts: Sequence[str], *, int8: bool = False, force: bool = False
-) -> list[Written]:
+) -> list[ExportedGraph]:
     """Writes a model's graph, config and tokenizer. int8: also writes a graph with 8-bit weights.
 
     texts: at least 200 representative texts. force: write a graph that misses the quality threshold. Raises UsageError
@@ -54,7 +54,7 @@ def onnx_folder(
 
     tokenizer = model.text_tokenizer
     limit = min(model.config.max_length, 512)
-    check_count(texts)
+    check_text_count(texts)
     sequences = encoded(tokenizer, texts, max_length=limit, last="parse" in model.heads)
     model.save_pretrained(folder, weights=False)
     check_tokenizer(folder, tokenizer, [*texts[:PARITY_TEXTS], *PROBES])
@@ -104,7 +104,7 @@ def check_tokenizer(folder: Path, tokenizer: Any, texts: Sequence[str]) -> None:
             )
 
 
-def _checked(path: Path, wanted: Expected, *, force: bool, quantized: bool = False) -> Written:
+def _checked(path: Path, wanted: Expected, *, force: bool, quantized: bool = False) -> ExportedGraph:
     parity = compare_graph(OnnxEngine(path), wanted)
     passed = parity.near if quantized else parity.equal
     if not passed and not force:
@@ -113,7 +113,7 @@ def _checked(path: Path, wanted: Expected, *, force: bool, quantized: bool = Fal
             f"{kind} does not give the answers of the model: {parity}. Nothing was written. --force writes it anyway."
         )
     size = sum(one.stat().st_size for one in path.parent.glob(f"{path.name}*"))
-    return Written(f"{path.parent.name}/{path.name}", size, parity, passed)
+    return ExportedGraph(f"{path.parent.name}/{path.name}", size, parity, passed)
 
 
 @console.working("calibrating int8 weights")

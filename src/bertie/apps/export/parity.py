@@ -77,7 +77,7 @@ class Parity:
         return found
 
 
-def check_count(texts: Sequence[str]) -> None:
+def check_text_count(texts: Sequence[str]) -> None:
     """Raises DataError for fewer texts than are compared."""
     if len(texts) < PARITY_TEXTS:
         raise DataError(f"{len(texts):,} texts are too few to compare on: pass at least {PARITY_TEXTS}, one per line.")

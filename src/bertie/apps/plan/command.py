@@ -127,7 +127,7 @@ def plan(
     found = {key: app.forecast.forecast(run, key, given(key), known) for key in keys}
     best = app.forecast.cheapest([one for key, one in found.items() if key != THIS])
     if output is not None:
-        app.page.page(config.stem if config else settings.model, run, found, given, known).save(output)
+        app.page.render_plan_page(config.stem if config else settings.model, run, found, given, known).save(output)
     if console.verbosity.json:
         console.emit(
             {

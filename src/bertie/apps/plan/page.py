@@ -11,7 +11,9 @@ _MAX_DEVICES_DRAWN = 40  # a slower machine is in the table alone
 Given = Callable[[str], Assumptions]  # the assumptions for a device, by its key
 
 
-def page(title: str, plan: RunPlan, found: Mapping[str, Forecast], given: Given, known: ProcessorCatalog) -> Report:
+def render_plan_page(
+    title: str, plan: RunPlan, found: Mapping[str, Forecast], given: Given, known: ProcessorCatalog
+) -> Report:
     """Returns the page of a job on several devices."""
     job = plan.job
     report = Report(f"Plan: {title}", "An estimate before the run. Every sequence counts as full.")

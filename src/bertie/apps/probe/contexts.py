@@ -28,7 +28,7 @@ _Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Context:
+class MarkedContext:
     """A text and the characters of its word."""
 
     text: str
@@ -40,7 +40,7 @@ class Context:
         return self.text[slice(*self.span)]
 
 
-def contexts_of(texts: Sequence[str], word: str = "") -> list[Context]:
+def contexts_of(texts: Sequence[str], word: str = "") -> list[MarkedContext]:
     """Returns the word of each text: the one in *asterisks*, else `word`, else the only word that all texts share.
 
     `word` is a whole word in any case of letters, or the beginning of one: 배 in 배를. The first place counts. Raises
@@ -53,13 +53,13 @@ def contexts_of(texts: Sequence[str], word: str = "") -> list[Context]:
     return [_context(text, number, word) for number, text in enumerate(texts, 1)]
 
 
-def _context(text: str, number: int, word: str) -> Context:
+def _context(text: str, number: int, word: str) -> MarkedContext:
     if marked := _MARKED_WORD.search(text):
         start, end = marked.start(), marked.start() + len(marked[1])
-        return Context(text[:start] + marked[1] + text[marked.end() :], (start, end))
+        return MarkedContext(text[:start] + marked[1] + text[marked.end() :], (start, end))
     for pattern in (rf"(?<!\w){re.escape(word)}(?!\w)", rf"(?<!\w){re.escape(word)}"):
         if found := re.search(pattern, text, re.IGNORECASE):
-            return Context(text, found.span())
+            return MarkedContext(text, found.span())
     raise UsageError(
         f"Text {number} ({text!r}) does not have the word {word!r}. Mark its word: 'the *bank* of a river'."
     )
@@ -76,7 +76,7 @@ def _shared(texts: Sequence[str]) -> str:
     return str(shared[0])
 
 
-def words(
+def compare_word_vectors(
     model: TorchModel,
     texts: Sequence[str],
     *,
@@ -124,7 +124,7 @@ def words(
     }
 
 
-def _all_words(context: Context) -> tuple[_Span, ...]:
+def _all_words(context: MarkedContext) -> tuple[_Span, ...]:
     """Returns the characters of every word of a text, with the given one instead of those it overlaps."""
     start, end = context.span
     spans = [found.span() for found in _WORD.finditer(context.text)]

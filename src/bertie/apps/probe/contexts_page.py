@@ -10,7 +10,7 @@ MOST_PAIRS = 6  # with a line of their own
 _MAX_WORDS = 60  # beside the word itself, in a picture
 
 
-def page(found: Mapping[str, Any], model: str) -> Report:
+def render_contexts_page(found: Mapping[str, Any], model: str) -> Report:
     """Returns the page of what `contexts.words` found."""
     contexts, layers = found["contexts"], found["layers"]
     last = layers[-1]
@@ -48,7 +48,7 @@ def page(found: Mapping[str, Any], model: str) -> Report:
     return report.footer(docs="probe")
 
 
-def card_parts(found: Mapping[str, Any]) -> list[object]:
+def render_contexts_section(found: Mapping[str, Any]) -> list[object]:
     """Returns the section of the model's card."""
     texts = [f"{place}. {one['text']} ({one['word']})" for place, one in enumerate(found["contexts"], 1)]
     rows = [
@@ -58,7 +58,7 @@ def card_parts(found: Mapping[str, Any]) -> list[object]:
     return ["\n".join(texts), (["layer", "mean similarity", "random words", "difference"], rows)]
 
 
-def pairs(found: Mapping[str, Any]) -> list[tuple[int, int]]:
+def list_text_pairs(found: Mapping[str, Any]) -> list[tuple[int, int]]:
     """Returns the pairs of texts, from 0, or none where there are more than MOST_PAIRS."""
     size = len(found["contexts"])
     all_pairs = [(i, j) for i in range(size) for j in range(i + 1, size)]
@@ -74,7 +74,8 @@ def _lines(found: Mapping[str, Any]) -> str:
     layers = found["layers"]
     x = [one["layer"] for one in layers]
     lines = [
-        Line(f"texts {i + 1} and {j + 1}", x, [one["similarity"][i][j] for one in layers]) for i, j in pairs(found)
+        Line(f"texts {i + 1} and {j + 1}", x, [one["similarity"][i][j] for one in layers])
+        for i, j in list_text_pairs(found)
     ] or [Line("mean of the pairs", x, [one["mean_similarity"] for one in layers])]
     lines.append(Line("random words", x, [one["baseline"] for one in layers], colour=6, dashed=True))
     return Chart.lines(lines, x_label="layer", y_label="cosine")

@@ -55,7 +55,7 @@ def _items(rows: Sequence[tuple[int, int, str, str, int]], sentences: int) -> It
     return Items(found, np.array(labels, np.str_), np.array(keys, np.str_), np.array(numbers, np.int64), sentences)
 
 
-def of_words(values: Callable[[Sentence], Sequence[str]]) -> Callable[[Sequence[Sentence]], Items]:
+def label_words(values: Callable[[Sentence], Sequence[str]]) -> Callable[[Sequence[Sentence]], Items]:
     """Returns what makes an item of each word that has a value. The control task labels words."""
 
     def items(sentences: Sequence[Sentence]) -> Items:

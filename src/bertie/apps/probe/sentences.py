@@ -35,7 +35,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Source:
+class SentenceSource:
     """The sentences of a file, for training and for testing, and why others were left out."""
 
     name: str
@@ -46,7 +46,7 @@ class Source:
 
 def source(
     train: Path | str, test: Path | str | None = None, *, kind: str = "", encoding: str = "utf-8", most: int, seed: int
-) -> Source:
+) -> SentenceSource:
     """Returns a random sample of at most `most` sentences to train on, and of half as many to test on.
 
     Without a file to test on, a third of the sample is held out. kind: conllu, klue-dp, conll, klue, or a kind of
@@ -66,14 +66,14 @@ def source(
         raise DataError(f"{train}: too few sentences to train and test on. {skipped if skipped.total else ''}".rstrip())
     if len({one.text for one in (*sample, *held_out)}) == 1:
         raise DataError(f"{train}: all sentences are equal, so nothing can be measured. Pass different sentences.")
-    return Source(str(train), sample, held_out, skipped)
+    return SentenceSource(str(train), sample, held_out, skipped)
 
 
 def _sample(
     path: Path | str, kind: str, encoding: str, most: int, seed: int, skipped: SkipReport
 ) -> Sequence[Sentence]:
     rng, chosen, seen = np.random.default_rng(seed), list[Sentence](), 0
-    for row in read(path, kind, encoding):
+    for row in read_sentences(path, kind, encoding):
         skipped.count(row)
         if isinstance(row, BadRecord):
             continue
@@ -89,7 +89,7 @@ def _sample(
     return chosen
 
 
-def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[Sentence | BadRecord]:
+def read_sentences(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[Sentence | BadRecord]:
     """Yields the sentences of a file. A conllu sentence whose heads are missing has parts of speech alone."""
     file = SourceFile(path)
     kind = kind or (file.format if file.format in ("conllu", "conll") else file.table_kind)

@@ -109,7 +109,7 @@ def _batches(vectors: Sequence[NDArray[np.float32]], trees: Sequence[Tree]) -> l
     return found
 
 
-def fit(
+def fit_structural_probe(
     vectors: Sequence[NDArray[np.float32]], trees: Sequence[Tree], *, rank: int = _RANK, seed: int = 0
 ) -> NDArray[np.float32]:
     """Returns the map of the structural probe, trained on sentences. vectors: (S, H) of each -> (H, R)

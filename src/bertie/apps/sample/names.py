@@ -32,7 +32,7 @@ _PATTERNS = (
 )
 
 
-def row(index: int, rng: random.Random) -> dict[str, list[str]]:
+def make_tagged_words(index: int, rng: random.Random) -> dict[str, list[str]]:
     """The words of a sentence and their tags."""
     tokens, tags = [], []
     for word in rng.choice(_PATTERNS).split():

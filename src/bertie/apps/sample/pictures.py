@@ -24,7 +24,7 @@ Thing = tuple[str, str]  # its color, its shape
 _PLACES = ("left of", "right of", "above", "below")
 
 
-def row(index: int, rng: random.Random) -> dict[str, str]:
+def make_picture(index: int, rng: random.Random) -> dict[str, str]:
     """A sentence and its picture."""
     (one, here), (two, there), picture = _drawn(rng)
     return {"text": f"a {' '.join(one)} {_where(here, there)} a {' '.join(two)}", "image": picture}

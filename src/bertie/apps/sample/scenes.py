@@ -28,7 +28,7 @@ TOWERS = 0.6
 """Fraction of the scenes with towers. NLVR's dev and hidden files have 1,347 of 1,974."""
 
 
-def row(index: int, rng: random.Random) -> dict[str, Any]:
+def make_statement(index: int, rng: random.Random) -> dict[str, Any]:
     """A statement about towers or lying items, its scene and its truth."""
     return _row(rng, _about_towers, _about_items)
 

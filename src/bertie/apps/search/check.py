@@ -15,7 +15,7 @@ from bertie.platform import DataError, File
 _WORD = re.compile(r"\w")
 
 
-def check(folder: Path | str) -> dict[str, Any]:
+def verify_index(folder: Path | str) -> dict[str, Any]:
     """Verifies an index. -> {"documents", "passages", "vectors", "rejected", "damage": messages}
 
     Raises DataError for a folder that is no index.

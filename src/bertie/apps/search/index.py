@@ -18,13 +18,13 @@ from bertie.apps.search import models, readers
 from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.engine import Index
 from bertie.apps.search.models import Embedder
-from bertie.apps.search.neighbors import Vectors
+from bertie.apps.search.neighbors import VectorSearch
 from bertie.apps.search.passages import PASSAGE_WORDS, passages
-from bertie.apps.search.readers import Document, Reading
+from bertie.apps.search.readers import Reading, SourceDocument
 from bertie.apps.search.rows import source_name
 from bertie.apps.search.store import DATABASE, INDEX_KIND, Store
 from bertie.apps.search.terms import Terms
-from bertie.apps.search.vectors import FILE_ROWS, write
+from bertie.apps.search.vectors import FILE_ROWS, write_vectors
 from bertie.platform import BadRecord, DataError, UsageError, console, nearest
 
 EMBEDDED = 1024  # passages embedded at once, sorted by length
@@ -90,7 +90,7 @@ def index(
     config: IndexConfig | None = None,
     *,
     embedder: Embedder | None = None,
-    vectors: Vectors = "auto",
+    vectors: VectorSearch = "auto",
     overwrite: bool = False,
 ) -> Changes:
     """Makes an index of documents, or brings one up to date.
@@ -115,8 +115,8 @@ def index(
         raise UsageError("inputs is one name. Pass a list of files, folders or globs.")
     if not inputs:
         raise UsageError("inputs is empty. Pass a list of files, folders or globs.")
-    if vectors not in get_args(Vectors):
-        raise UsageError(f"Unknown value {vectors!r} of vectors. {nearest(vectors, get_args(Vectors))}")
+    if vectors not in get_args(VectorSearch):
+        raise UsageError(f"Unknown value {vectors!r} of vectors. {nearest(vectors, get_args(VectorSearch))}")
     folder, changes = Path(folder), Changes()
     names, changes.passed_over, changes.unreadable = readers.expand(list(map(str, inputs)))
     if embedder is not None and (overwrite or not (folder / DATABASE).exists()):
@@ -161,7 +161,7 @@ def _readable(folder: Path) -> bool:
         store.close()
 
 
-def remove_documents(names: Sequence[str], folder: Path | str) -> Changes:
+def drop_documents(names: Sequence[str], folder: Path | str) -> Changes:
     """Removes the documents of files, by the names that were given, or of all files in a folder.
 
     Raises DataError for a name that the index does not have.
@@ -317,7 +317,7 @@ def _embed(store: Store, embedder: Embedder) -> int:
                 advance(len(texts))
             number += 1
             name = f"vectors-{number:06}.safetensors"
-            row = (name, write(store.folder / name, part, np.concatenate(found)), part[0], part[-1])
+            row = (name, write_vectors(store.folder / name, part, np.concatenate(found)), part[0], part[-1])
             store.db.execute("INSERT INTO vectors VALUES (?, ?, ?, ?)", row)
     store.put("vector_files", number)
     store.put("embedded", ids[-1])
@@ -331,14 +331,14 @@ def _stored(name: str) -> str:
 
 def _content(name: str) -> str:
     try:
-        return readers.source_hash(name)
+        return readers.hash_source(name)
     except (DataError, OSError):
         return ""  # the reader says why; the next call tries again
 
 
 def _add_source(store: Store, name: str, config: IndexConfig, changes: Changes) -> None:
     number = 0
-    for found in _or_none(name, readers.read(name, config.reading)):
+    for found in _or_none(name, readers.read_documents(name, config.reading)):
         if isinstance(found, BadRecord):
             store.reject(replace(found, where=_stored(found.where)))
             changes.rejected += 1
@@ -349,7 +349,7 @@ def _add_source(store: Store, name: str, config: IndexConfig, changes: Changes) 
         changes.passages += _add_document(store, _stored(name), number, found, config)
 
 
-def _or_none(name: str, found: readers.Found) -> readers.Found:
+def _or_none(name: str, found: readers.DocumentStream) -> readers.DocumentStream:
     """Yields the same, and for a file without anything the reason."""
     empty = True
     for one in found:
@@ -359,7 +359,7 @@ def _or_none(name: str, found: readers.Found) -> readers.Found:
         yield BadRecord(0, "no text in this file", where=name)
 
 
-def _add_document(store: Store, source: str, number: int, found: Document, config: IndexConfig) -> int:
+def _add_document(store: Store, source: str, number: int, found: SourceDocument, config: IndexConfig) -> int:
     document = store.add_document(source, number, found.name, found.title, found.page, found.text)
     count, line, seen = 0, found.line or found.row, 0
     for start, stop in passages(found.text, config.size) if found.text.strip() else [(0, 0)]:

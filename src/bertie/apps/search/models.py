@@ -76,7 +76,7 @@ def passage_relevance(ranker: Predictor, question: str, texts: Sequence[str]) ->
 
 
 @dataclass(frozen=True)
-class Answer:
+class PassageAnswer:
     """A span of a passage. score: its logits minus those of no answer; passage: its number among the texts."""
 
     text: str
@@ -91,7 +91,7 @@ class Answer:
         return {"text": self.text, "start": self.start, "end": self.end, "score": round(self.score, 4)}
 
 
-def span_answers(reader: Predictor, question: str, texts: Sequence[str]) -> list[Answer]:
+def span_answers(reader: Predictor, question: str, texts: Sequence[str]) -> list[PassageAnswer]:
     """Returns the best span of each text that has one, best first. Raises UsageError for a model of another task."""
     task = reader.task
     if not isinstance(task, Spans):
@@ -103,5 +103,5 @@ def span_answers(reader: Predictor, question: str, texts: Sequence[str]) -> list
         if given.spans:
             span, score = given.spans[0], -given.label.no_answer
             silent = given.threshold is not None and given.label.no_answer > given.threshold
-            found.append(Answer(span.text, span.start, span.end, score, number, silent))
+            found.append(PassageAnswer(span.text, span.start, span.end, score, number, silent))
     return sorted(found, key=lambda answer: -answer.score)

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertie.apps.search.engine import Float, Ranking
-from bertie.apps.search.remote import Remote, Row
+from bertie.apps.search.engine import Float, RankedPassages
+from bertie.apps.search.remote import RemoteIndex, RemotePassage
 from bertie.apps.search.store import MAX_TERMS
 from bertie.platform import DataError, UsageError
 
@@ -30,7 +30,7 @@ _FIELDS = {name: kind for names, kind in _KINDS.items() for name in names.split(
 _NEIGHBORS = {"name": "hnsw", "engine": "lucene", "space_type": "innerproduct"}
 
 
-class OpenSearch(Remote):
+class OpenSearch(RemoteIndex):
     """An index of an OpenSearch server, e.g. url="http://localhost:9200" or "https://user:password@host:9200"."""
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -44,12 +44,12 @@ class OpenSearch(Remote):
         self.failures = (opensearchpy.exceptions.OpenSearchException, ValueError)
         self.client: Any = self.called(opensearchpy.OpenSearch, hosts=[url], timeout=60)
 
-    def matches(self, terms: Sequence[str], top: int) -> Ranking:
+    def matches(self, terms: Sequence[str], top: int) -> RankedPassages:
         """Returns the best passages with any of the terms, by BM25 with k1 1.2 and b 0.75."""
         asked = " ".join(terms[: 16 * MAX_TERMS])  # the server allows 1,024 clauses
         return self._best({"match": {"terms": {"query": asked}}}, top) if asked else []
 
-    def nearest(self, vector: Float, top: int) -> Ranking:
+    def nearest(self, vector: Float, top: int) -> RankedPassages:
         """Returns the passages with the nearest vectors, as the server's approximate index finds them. (H,)
 
         The server's score of a product p is 1 + p, or 1 / (1 - p) below 0.
@@ -57,7 +57,7 @@ class OpenSearch(Remote):
         found = self._best({"knn": {"vector": {"vector": vector.tolist(), "k": top}}}, top)
         return [(passage, score - 1 if score >= 1 else 1 - 1 / score) for passage, score in found]
 
-    def _best(self, query: dict[str, object], top: int) -> Ranking:
+    def _best(self, query: dict[str, object], top: int) -> RankedPassages:
         body = {"query": query, "size": min(top, _MAX_HITS), "_source": False}
         found = self.called(self.client.search, index=self.name, body=body)
         return [(int(hit["_id"]), float(hit["_score"])) for hit in found["hits"]["hits"]]
@@ -128,7 +128,7 @@ class OpenSearch(Remote):
         found = self.called(self.client.search, index=self.name, body=body)
         return [hit["_source"] for hit in found["hits"]["hits"]]
 
-    def add(self, rows: Sequence[Row]) -> None:
+    def add(self, rows: Sequence[RemotePassage]) -> None:
         """Adds passages."""
         lines: list[dict[str, Any]] = []
         for row in rows:

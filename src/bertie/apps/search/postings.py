@@ -37,12 +37,12 @@ Lengths = NDArray[np.uint32]
 Float = NDArray[np.float32]
 
 
-def packed(rows: Sequence[int] | _Rows, times: Sequence[int] | Times) -> bytes:
+def pack_postings(rows: Sequence[int] | _Rows, times: Sequence[int] | Times) -> bytes:
     """Returns the arrays of a term as bytes: two for each row, and then one for each number of times."""
     return np.asarray(rows, "<u2").tobytes() + np.asarray(times, np.uint8).tobytes()
 
 
-def unpacked(data: bytes) -> tuple[_Rows, Times]:
+def unpack_postings(data: bytes) -> tuple[_Rows, Times]:
     """Returns the rows that have a term, and how often each has it. (P,)"""
     count = len(data) // 3
     return np.frombuffer(data, "<u2", count), np.frombuffer(data, np.uint8, offset=2 * count)
@@ -101,10 +101,10 @@ class Postings:
             rows, times = self._terms[term]
             old = None if new else self.db.execute(sql, (self._block, term)).fetchone()
             if old:
-                old_rows, old_times = unpacked(old[0])
-                data = packed(np.append(old_rows, rows), np.append(old_times, np.frombuffer(times, np.uint8)))
+                old_rows, old_times = unpack_postings(old[0])
+                data = pack_postings(np.append(old_rows, rows), np.append(old_times, np.frombuffer(times, np.uint8)))
             else:
-                data = packed(np.frombuffer(rows, np.uint16), np.frombuffer(times, np.uint8))
+                data = pack_postings(np.frombuffer(rows, np.uint16), np.frombuffer(times, np.uint8))
             yield self._block, term, data
 
     def remove(self, passages: Iterable[int]) -> None:
@@ -129,10 +129,10 @@ class Postings:
         sql = "SELECT term, rows FROM postings WHERE block = ?"
         changed: list[tuple[bytes, str]] = []
         for term, data in self.db.execute(sql, (block,)):
-            rows, times = unpacked(data)
+            rows, times = unpack_postings(data)
             kept = lengths_N[rows] > 0
             if not kept.all():
-                changed.append((packed(rows[kept], times[kept]), term))
+                changed.append((pack_postings(rows[kept], times[kept]), term))
         self.db.executemany(
             "DELETE FROM postings WHERE block = ? AND term = ?", [(block, term) for data, term in changed if not data]
         )
@@ -158,7 +158,7 @@ class Postings:
     def of_block(self, block: int) -> Iterator[tuple[str, _Rows, Times]]:
         """Yields the terms of a block with their arrays."""
         for term, data in self.db.execute("SELECT term, rows FROM postings WHERE block = ?", (block,)):
-            yield term, *unpacked(data)
+            yield term, *unpack_postings(data)
 
     def mean_length(self) -> float:
         """Returns the mean number of terms of a passage that has some."""
@@ -190,7 +190,8 @@ class Postings:
         (n + .5)).
         """
         found = {
-            block: {term: unpacked(data) for term, data in self._asked(block, wanted, "rows")} for block in state.norms
+            block: {term: unpack_postings(data) for term, data in self._asked(block, wanted, "rows")}
+            for block in state.norms
         }
         holding: Counter[str] = Counter()
         for block, terms in found.items():

@@ -31,6 +31,8 @@ def _gain(grades: Sequence[float]) -> float:
     return sum(max(0.0, grade) / math.log2(rank + 1) for rank, grade in enumerate(grades, 1))
 
 
-def means(sums: NDArray[np.float64], names: Sequence[str] = RETRIEVAL_METRICS) -> dict[str, NDArray[np.float64]]:
+def average_metrics(
+    sums: NDArray[np.float64], names: Sequence[str] = RETRIEVAL_METRICS
+) -> dict[str, NDArray[np.float64]]:
     """sums (..., K + 1) of the metrics of questions, and their number -> each metric (...)"""
     return {name: sums[..., i] / np.maximum(sums[..., -1], 1) for i, name in enumerate(names)}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bertie.apps.search.models import Answer
+from bertie.apps.search.models import PassageAnswer
 from bertie.platform import PlainText
 
 _SNIPPET_CHARACTERS = 240  # characters of a snippet, unless its sentence is shorter
@@ -23,7 +23,7 @@ class Snippet:
     marks: tuple[_Mark, ...]
 
 
-def snippet(text: str, terms: Set[str], cut: Callable[[str], Set[str]], answer: Answer | None = None) -> Snippet:
+def snippet(text: str, terms: Set[str], cut: Callable[[str], Set[str]], answer: PassageAnswer | None = None) -> Snippet:
     """Returns the sentence of the answer, or the one with most of the question's terms.
 
     terms: of the question; cut: a word to its terms, as in the index.

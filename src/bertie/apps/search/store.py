@@ -88,10 +88,10 @@ class Passage:
     @property
     def whole(self) -> str:
         """The text that models read: the title, unless the passage begins with it, and the passage."""
-        return joined(self.title, self.text)
+        return join_title(self.title, self.text)
 
 
-def joined(title: str, text: str) -> str:
+def join_title(title: str, text: str) -> str:
     """Returns a title and a text, or the text alone if it begins with the title."""
     return f"{title}\n{text}" if title and not text.lstrip("# ").startswith(title) else text
 

@@ -73,7 +73,7 @@ def _mapped(path: Path, name: str) -> NDArray[Any]:
     return np.memmap(path, kind, "r", offset=start, shape=tuple(head["shape"]))
 
 
-def write(path: Path, ids: Sequence[int], vectors_NH: Float) -> str:
+def write_vectors(path: Path, ids: Sequence[int], vectors_NH: Float) -> str:
     """Writes a file of vectors, complete on disk when this returns. -> its hash"""
     from safetensors.numpy import save
 
@@ -90,7 +90,7 @@ def int8_rows(rows_NH: Float) -> tuple[NDArray[np.int8], Float]:
     return np.rint(rows_NH / scale_N[:, None]).astype(np.int8), scale_N
 
 
-def nearest(files: Iterable[VectorFile], questions_QH: Float, top: int) -> list[list[tuple[int, float]]]:
+def find_nearest_rows(files: Iterable[VectorFile], questions_QH: Float, top: int) -> list[list[tuple[int, float]]]:
     """Returns, for each question, (passage, score) of the rows with the highest products, best first."""
     best: list[list[tuple[int, float]]] = [[] for _ in questions_QH]
     for file in files:

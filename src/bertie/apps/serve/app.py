@@ -20,7 +20,7 @@ from bertie.apps.serve.docs import ERRORS, Address, Operation, docs_addresses
 from bertie.apps.serve.errors import Refusal, read_body
 from bertie.apps.serve.fleet import Fleet
 from bertie.apps.serve.generating import Events, Generated
-from bertie.apps.serve.guard import Guard, Limits, Receive, Seen, Send, defect
+from bertie.apps.serve.guard import Guard, Limits, Receive, RequestFacts, Send, defect
 from bertie.apps.serve.inputs import MOST_INPUTS
 from bertie.apps.serve.log import LOG
 from bertie.apps.serve.page import page_addresses
@@ -83,7 +83,7 @@ class Application:
     async def pipeline(self, request: Request) -> Response:
         """Answers with the pipeline of the model's own task, or of the task in the address. Raises Refusal."""
         name, task = request.path_params.get("name"), request.path_params.get("task")
-        seen: Seen = request.state.seen
+        seen: RequestFacts = request.state.seen
         seen.route = "/models" if name else "/"
         body = read_body(BODY, await request.body())
         if name and body.model not in (None, name):
@@ -97,7 +97,7 @@ class Application:
 
     async def answer(self, row: Route, request: Request, model: Served | None = None) -> Response:
         """Answers a request of the table. Raises Refusal or BertieError."""
-        seen: Seen = request.state.seen
+        seen: RequestFacts = request.state.seen
         if model is None:
             seen.route = row.path
         self.fleet.metrics.counts.add("te_request_count", seen.route)
@@ -109,7 +109,7 @@ class Application:
             seen.ticket = ticket
             answer = await row.work(Call(ticket, TextReading.of(body, self.too_long), self.fleet.count), body)
             if isinstance(answer, Generated):
-                return Events(answer, ticket.held.pop_all(), facts_of(ticket))
+                return Events(answer, ticket.held.pop_all(), make_fact_headers(ticket))
             return Json(answer, headers=figures_of(seen, ticket))
 
     # Probes and facts ----------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class Application:
 
     # Afterwards ----------------------------------------------------------------------------------------------------
 
-    def _finished(self, seen: Seen) -> None:
+    def _finished(self, seen: RequestFacts) -> None:
         """Counts and logs a request, without its texts."""
         metrics, seconds = self.fleet.metrics, perf_counter() - seen.started
         metrics.counts.add("bertie_requests_total", seen.route, str(seen.status))
@@ -257,7 +257,7 @@ async def missing(scope: MutableMapping[str, Any], receive: Receive, send: Send)
     raise Refusal("NotFound", "There is nothing here; /docs lists the routes.")
 
 
-def figures_of(seen: Seen, ticket: Ticket) -> dict[str, str]:
+def figures_of(seen: RequestFacts, ticket: Ticket) -> dict[str, str]:
     """Returns the headers of an answer: what it took, and its model."""
     usage = ticket.usage
     return {
@@ -269,11 +269,11 @@ def figures_of(seen: Seen, ticket: Ticket) -> dict[str, str]:
         "x-tokenization-time": ms(usage.tokenization_s),
         "x-queue-time": ms(usage.queue_s),
         "x-inference-time": ms(usage.inference_s),
-        **facts_of(ticket),
+        **make_fact_headers(ticket),
     }
 
 
-def facts_of(ticket: Ticket) -> dict[str, str]:
+def make_fact_headers(ticket: Ticket) -> dict[str, str]:
     """Returns the headers about a model and its reading; other characters than ASCII are quoted."""
     return {"x-bertie-model": quote(ticket.model.name), "x-bertie-truncated": str(ticket.usage.truncated)}
 
@@ -283,7 +283,7 @@ def ms(seconds: float) -> str:
     return str(round(seconds * 1000))
 
 
-def logged(seen: Seen, seconds: float) -> dict[str, object]:
+def logged(seen: RequestFacts, seconds: float) -> dict[str, object]:
     """Returns the log record of a request."""
     fields = {"id": seen.id.decode(), "route": seen.route, "status": seen.status, "ms": round(seconds * 1000, 1)}
     if seen.trace:

@@ -154,7 +154,7 @@ def docs_addresses(addresses: Iterable[Address], version: str) -> list[Address]:
         return Response(description(), media_type=JSON)
 
     async def docs(request: Request) -> Response:
-        return HTMLResponse(SWAGGER if folder else plain(orjson.loads(description())), headers=headers)
+        return HTMLResponse(SWAGGER if folder else render_routes_table(orjson.loads(description())), headers=headers)
 
     async def file(request: Request) -> Response:
         name = request.path_params["name"]
@@ -167,7 +167,7 @@ def docs_addresses(addresses: Iterable[Address], version: str) -> list[Address]:
     return [Address("/openapi.json", schema), Address("/docs", docs), Address("/docs/{name}", file)]
 
 
-def plain(schema: dict[str, Any]) -> str:
+def render_routes_table(schema: dict[str, Any]) -> str:
     """Returns the routes as a table."""
     rows = []
     for path, methods in schema["paths"].items():

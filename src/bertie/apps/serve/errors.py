@@ -83,10 +83,10 @@ def read_body(adapter: TypeAdapter[Any], content: bytes) -> Any:
     try:
         return adapter.validate_json(content)
     except ValidationError as error:
-        raise described(error, content) from None
+        raise describe_invalid_body(error, content) from None
 
 
-def described(error: ValidationError, content: bytes) -> Refusal:
+def describe_invalid_body(error: ValidationError, content: bytes) -> Refusal:
     """Returns what is wrong with a body, without its content.
 
     Where a value may have several forms, each has an error: that of the form that fits furthest is told.

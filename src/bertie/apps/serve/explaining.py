@@ -15,7 +15,7 @@ from bertie.apps.serve import schemas
 from bertie.apps.serve.call import Call
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.inputs import Inputs, single_example
-from bertie.apps.serve.labels import check_texts
+from bertie.apps.serve.labels import check_text_columns
 from bertie.platform import Encoding, Sequences, Spans, nearest
 
 EXPLAINED_HEADS = ("sequence", "multilabel", "rank", "regression", "tagging", "span", "mlm")
@@ -34,7 +34,7 @@ async def explain(call: Call, body: schemas.ExplainBody) -> object:
     texts = example.texts
     kind = next(kind for kind in call.model.kinds if kind in EXPLAINED_HEADS)
     if kind != "mlm":
-        check_texts(call, Inputs([body.inputs], True, "inputs".format), [example])
+        check_text_columns(call, Inputs([body.inputs], True, "inputs".format), [example])
     check_choice(kind, body)
     call.ticket.take(1)
     usage.characters += sum(map(len, texts))

@@ -26,11 +26,11 @@ ANY_NUMBER = 1 << 62  # of texts, bytes and tokens
 TOLERANCE = 1e-3  # of numbers between 0 and 1; relative to larger ones
 
 
-async def check(model: "Served") -> None:
+async def check_golden_answer(model: "Served") -> None:
     """Raises DataError for a wrong or missing answer. The budgets are its own: a busy server loads models too."""
     admission = Admission(Budget("texts", ANY_NUMBER), Budget("bytes", ANY_NUMBER), max_tokens=ANY_NUMBER)
     admission.add(model.name)
-    route, request = sample(model)
+    route, request = sample_request(model)
     first, again = [await answered(model, route, request, admission) for _ in range(2)]
     if found := difference(first, again):
         raise DataError(f"{model.folder}: the same request had two different answers: {found}.")
@@ -41,7 +41,7 @@ async def check(model: "Served") -> None:
             raise DataError(f"{path}: the answer to request {number} is not the one expected: {found}.")
 
 
-def sample(model: "Served") -> tuple[str, Any]:
+def sample_request(model: "Served") -> tuple[str, Any]:
     """Returns a route and a request that the model must be able to answer."""
     if task := model.pipeline.task_or_none:
         line = task.sample(model.pipeline.texts or 1)

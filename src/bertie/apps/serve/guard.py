@@ -27,9 +27,9 @@ from bertie.platform import BertieError
 if TYPE_CHECKING:
     from bertie.apps.serve.ticket import Ticket
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
 App = Callable[[MutableMapping[str, object], Receive, Send], Awaitable[None]]
 
 OPEN = re.compile(r"/|/health|/healthz|/readyz|/docs|/docs/[\w.-]+|/page/[\w.-]+|/openapi\.json")
@@ -70,19 +70,19 @@ class Guard:
     limits: Limits
     admission: Admission
     draining: Callable[[], bool]
-    finished: Callable[["Seen"], None]
-    defect: Callable[["Seen", BaseException], None] = lambda seen, error: None
+    finished: Callable[["RequestFacts"], None]
+    defect: Callable[["RequestFacts", BaseException], None] = lambda seen, error: None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Handles one request, or the lifespan."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        seen = Seen(scope["path"], scope["method"], dict(scope["headers"]))
+        seen = RequestFacts(scope["path"], scope["method"], dict(scope["headers"]))
         scope.setdefault("state", {})["seen"] = seen
         held, drop = Held(self.admission.content), scope["state"].get(DROP)
 
-        async def tell(message: Message) -> None:
+        async def tell(message: AsgiMessage) -> None:
             if message["type"] == "http.response.start":
                 seen.status = message["status"]
                 message["headers"] = [*message.get("headers", ()), *SAFE, (b"x-request-id", seen.id)]
@@ -123,7 +123,7 @@ class Guard:
             held.give()
             self.finished(seen)
 
-    def check(self, seen: "Seen") -> None:
+    def check(self, seen: "RequestFacts") -> None:
         """Raises Refusal for a host, a key, an encoding or a type that is not accepted, or a spent budget."""
         host = host_of(seen.headers.get(b"host", b"").decode("latin-1"))
         if self.limits.hosts and host not in self.limits.hosts:
@@ -177,7 +177,7 @@ class Guard:
     async def within(self, scope: MutableMapping[str, Any], body: bytes, receive: Receive, send: Send) -> None:
         """Runs the application on a body, until it ends, the client disconnects or the time is over."""
 
-        async def replay() -> Message:
+        async def replay() -> AsgiMessage:
             return {"type": "http.request", "body": body, "more_body": False}
 
         seen = scope["state"]["seen"]
@@ -200,7 +200,7 @@ class Guard:
                     with suppress(asyncio.CancelledError, Refusal):
                         await task
 
-    async def refuse(self, error: Refusal, seen: "Seen", send: Send) -> None:
+    async def refuse(self, error: Refusal, seen: "RequestFacts", send: Send) -> None:
         """Sends an error, unless a response has begun; then as the last event of a stream."""
         seen.error, seen.reason = error.kind, error.reason
         body = orjson.dumps(error.body(seen.path))
@@ -215,7 +215,7 @@ class Guard:
 
 
 @dataclass
-class Seen:
+class RequestFacts:
     """Facts about a request; the route adds those of the body. streaming: whether more events may follow."""
 
     path: str
@@ -248,7 +248,7 @@ async def _disconnected(receive: Receive) -> None:
         continue
 
 
-def slices(message: Message, body: bytes) -> Iterator[Message]:
+def slices(message: AsgiMessage, body: bytes) -> Iterator[AsgiMessage]:
     """Yields the parts of a large message, so that what a slow client does not read stays here and is counted."""
     for start in range(0, len(body), SLICE):
         more = start + SLICE < len(body) or message.get("more_body", False)
@@ -261,13 +261,13 @@ def expire(limit: asyncio.Timeout) -> None:
         limit.reschedule(asyncio.get_running_loop().time())
 
 
-def defect(seen: Seen, error: BaseException) -> None:
+def defect(seen: RequestFacts, error: BaseException) -> None:
     """Logs an exception that nobody foresaw: its type and place. Its message may contain a client's text."""
     at = traceback.extract_tb(error.__traceback__)[-1]
     log_line("defect", id=seen.id.decode(), route=seen.route, error=type(error).__name__, at=f"{at.name}:{at.lineno}")
 
 
-def declared(seen: Seen, most: int) -> int:
+def declared(seen: RequestFacts, most: int) -> int:
     """Returns the size of the body: as declared, or the maximum. Raises Refusal for a larger or an invalid size."""
     said = seen.headers.get(b"content-length")
     try:

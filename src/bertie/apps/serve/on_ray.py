@@ -20,9 +20,9 @@ from typing import Any
 
 from bertie.apps.serve.admission import Admission, Budget
 from bertie.apps.serve.errors import Refusal, Refused
-from bertie.apps.serve.guard import SAFE, Guard, Message, Receive, Send, defect
+from bertie.apps.serve.guard import SAFE, AsgiMessage, Guard, Receive, Send, defect
 from bertie.apps.serve.log import LOG, log_line
-from bertie.apps.serve.server import FLUSH_S, Options, bind, build, limits_of
+from bertie.apps.serve.server import FLUSH_S, Options, bind, build_application, limits_of
 from bertie.platform import BertieError, UsageError
 
 FRONT, MODELS = "bertie", "bertie-models"  # applications in Ray Serve; the first stays while the second is replaced
@@ -40,7 +40,7 @@ Answered = tuple[int, Headers, bytes]
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReplicaRequest:
     """A request on its way to a replica."""
 
     method: str
@@ -54,26 +54,26 @@ class Replica:
     """The application without a socket."""
 
     async def __init__(self, options: Options) -> None:  # type: ignore[misc]  # Ray Serve awaits it
-        self.fleet, self.application = build(options)
+        self.fleet, self.application = build_application(options)
         await self.fleet.start()
 
     async def __del__(self) -> None:  # Ray Serve awaits it when the replica stops
         await self.fleet.kill()
 
-    async def __call__(self, asked: Asked) -> Answered:
+    async def __call__(self, asked: ReplicaRequest) -> Answered:
         """Answers a request."""
         scope: dict[str, Any] = {"type": "http", "http_version": "1.1", "scheme": "http", "root_path": ""}
         scope |= {"client": None, "server": None, "method": asked.method, "path": asked.path}
         scope |= {"raw_path": asked.path.encode(), "query_string": asked.query, "headers": list(asked.headers)}
-        bodies: list[Message] = [{"type": "http.request", "body": asked.body}]
-        found: list[Message] = []
+        bodies: list[AsgiMessage] = [{"type": "http.request", "body": asked.body}]
+        found: list[AsgiMessage] = []
 
-        async def receive() -> Message:
+        async def receive() -> AsgiMessage:
             if not bodies:
                 await asyncio.Event().wait()  # when the client disconnects, Front cancels this task
             return bodies.pop()
 
-        async def send(message: Message) -> None:
+        async def send(message: AsgiMessage) -> None:
             found.append(message)
 
         await self.application(scope, receive, send)
@@ -106,13 +106,13 @@ class Front:
         body = (await receive())["body"] if scope["method"] == "POST" else b""
         headers = [pair for pair in scope["headers"] if pair[0] not in (b"host", b"authorization", b"x-request-id")]
         headers.append((b"x-request-id", scope["state"]["seen"].id))
-        asked = Asked(scope["method"], scope["path"], scope["query_string"], headers, body)
+        asked = ReplicaRequest(scope["method"], scope["path"], scope["query_string"], headers, body)
         status, told, content = await self.answer(asked)
         told = [pair for pair in told if pair[0] not in SET_BY_FRONT]
         await send({"type": "http.response.start", "status": status, "headers": told})
         await send({"type": "http.response.body", "body": content})
 
-    async def answer(self, asked: Asked) -> Answered:
+    async def answer(self, asked: ReplicaRequest) -> Answered:
         """Returns the answer of a replica, of another one if the first ended. Raises Refusal."""
         from ray.exceptions import RayActorError
         from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError

@@ -140,7 +140,7 @@ class Worker:
         if on_token is not None:
             self._parts[number], header["stream"] = on_token, True
         try:
-            for part in wire.packed(header, wire.arrays_of(ids)):
+            for part in wire.pack_message(header, wire.arrays_of(ids)):
                 self._streams[1].write(part)
             await self._streams[1].drain()
             header, arrays = await asyncio.wait_for(answer, self.settings.batch_s)
@@ -185,7 +185,7 @@ class Worker:
         reader = self._streams[0]
         try:
             header_size, size = wire.PREFIX.unpack(await reader.readexactly(wire.PREFIX.size))
-            return wire.unpacked(await reader.readexactly(header_size), await reader.readexactly(size))
+            return wire.unpack_message(await reader.readexactly(header_size), await reader.readexactly(size))
         except (asyncio.IncompleteReadError, ConnectionError):
             raise WorkerDied from None
 

@@ -16,7 +16,7 @@ TokenIds = Many[Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]]
 Side = Annotated[
     Literal["left", "right"], BeforeValidator(lambda side: side.lower() if isinstance(side, str) else side)
 ]
-Row = str | Many[str] | dict[str, Any]
+InputRow = str | Many[str] | dict[str, Any]
 ZERO_SHOT = {"candidates", "candidate_labels"}
 
 
@@ -239,7 +239,7 @@ class AnswerBody(Limited):
     head: of a model of several tasks; by default all of them answer.
     """
 
-    inputs: Row | Many[Row]
+    inputs: InputRow | Many[InputRow]
     head: str | None = None
 
 

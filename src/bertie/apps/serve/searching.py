@@ -80,9 +80,11 @@ async def search(fleet: Fleet, call: Call, body: schemas.SearchBody) -> object:
     call.usage.characters = len(body.query)
     index = indexes[name]
     stages = [
-        predictor(call, models[index.embedder] if index.embedder else None),
-        predictor(call, stage(fleet, body.rerank, RANKERS, lambda one: one.kinds[0] == "rank" or one.scores_pairs)),
-        predictor(call, stage(fleet, body.answer, READERS, lambda one: one.kinds[0] in READERS)),
+        make_queue_predictor(call, models[index.embedder] if index.embedder else None),
+        make_queue_predictor(
+            call, stage(fleet, body.rerank, RANKERS, lambda one: one.kinds[0] == "rank" or one.scores_pairs)
+        ),
+        make_queue_predictor(call, stage(fleet, body.answer, READERS, lambda one: one.kinds[0] in READERS)),
     ]
     if embedder := stages[0]:
         stages[0] = embedder.replace(task_or_none=embedder.pipeline.embedder, too_long="truncate")
@@ -90,7 +92,7 @@ async def search(fleet: Fleet, call: Call, body: schemas.SearchBody) -> object:
     return {"index": name, **passages.as_json(), "truncated": call.usage.truncated}
 
 
-def predictor(call: Call, model: Served | None) -> Predictor | None:
+def make_queue_predictor(call: Call, model: Served | None) -> Predictor | None:
     """The predictor of a model, whose batches go through its queue until the request ends."""
     if model is None:
         return None

@@ -28,7 +28,7 @@ OOM_FIRST = 500  # of 1,000: when memory runs out the kernel ends a worker, whic
 Attend = Callable[[Sequences], Mapping[str, object]]
 
 
-def main(descriptor: str, settings: str) -> None:
+def serve_model(descriptor: str, settings: str) -> None:
     """Serves one model on an inherited socket."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -38,7 +38,7 @@ def main(descriptor: str, settings: str) -> None:
             given = json.loads(settings)
             os.nice(given.pop("nice"))
             attend = attention_of(Path(given["model"])) if given.pop("attention") else None
-            engines, sha = load(**given)
+            engines, sha = load_engines(**given)
         except BaseException as error:  # a panic of Rust is no Exception
             codes = {name: getattr(error, name, getattr(BertieError, name)) for name in ("exit_code", "code")}
             _send(connection, {"error": str(error) or repr(error), **codes}, {})
@@ -107,7 +107,7 @@ class Lanes:
             if header["adapter"]:
                 engine = self.engines[header["adapter"]]
             try:
-                ids = wire.ids_of(arrays)
+                ids = wire.read_sequences(arrays)
                 asked = self.attend is not None and header["outputs"] == [wire.ATTENTION]
                 if header.get("stream"):
                     self._stream(ids, header, engine)
@@ -158,7 +158,7 @@ def attention_of(model: Path) -> "Attend":
     return attend
 
 
-def load(
+def load_engines(
     model: str, precision: str, device: str, engine: str, threads: int | None, adapters: Mapping[str, str]
 ) -> tuple["Mapping[str, Engine]", str]:
     """Returns the engine of a model folder, or of each adapter by name, and the hash of the weights."""
@@ -181,7 +181,7 @@ def _prefer_to_die() -> None:
 
 def _send(connection: socket.socket, header: Mapping[str, object], arrays: wire.Arrays) -> None:
     try:
-        for part in wire.packed(header, arrays):
+        for part in wire.pack_message(header, arrays):
             connection.sendall(part)
     except OSError:  # the server has gone
         os._exit(0)
@@ -193,7 +193,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], dict[str, Any]]
         return None
     header_size, size = wire.PREFIX.unpack(prefix)
     text, data = _read(connection, header_size), _read(connection, size)
-    return None if text is None or data is None else wire.unpacked(bytes(text), data)
+    return None if text is None or data is None else wire.unpack_message(bytes(text), data)
 
 
 def _read(connection: socket.socket, size: int) -> bytearray | None:
@@ -211,4 +211,4 @@ def _read(connection: socket.socket, size: int) -> bytearray | None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve_model(*sys.argv[1:])

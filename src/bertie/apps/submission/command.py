@@ -34,7 +34,7 @@ def submission(
     if not models:
         if not file.is_file():
             raise UsageError(f"{file} does not exist. To create it, pass models: cola=runs/cola/model ...")
-        if problems := app.glue.check(file.read_bytes()):
+        if problems := app.glue.check_submission(file.read_bytes()):
             raise DataError(f"{file} is not a valid submission: {'; '.join(problems)}.")
         _show(file, [], f"{file}: all {len(app.glue.GLUE_FILES)} files are complete")
         return
@@ -51,7 +51,7 @@ def submission(
             raise UsageError(f"{name} has two models. Pass one.")
         folders[name] = Path(folder)
     predictors = {name: bertie.load(folder, device, precision).predictor() for name, folder in folders.items()}
-    notes = app.glue.submission(predictors, data_dir, file)
+    notes = app.glue.write_submission(predictors, data_dir, file)
     _show(file, notes, f"Wrote {file}")
 
 

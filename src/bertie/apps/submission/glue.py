@@ -62,7 +62,7 @@ def test_answers(predictor: Predictor, test: TestSet, data_dir: Path) -> tuple[l
     return found, unread
 
 
-def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) -> list[str]:
+def write_submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) -> list[str]:
     """Writes the zip file of the data sets with a model, and returns warnings. Nothing is written on an error.
 
     predictors: by data set. Raises UsageError for a data set outside GLUE, DataError for missing files or a wrong
@@ -85,7 +85,7 @@ def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) 
             lines = [HEADER, *(f"{index}\t{answer}" for index, answer in enumerate(found))]
             content = "\n".join(lines) + "\n"
             archive.writestr(zipfile.ZipInfo(file), content, zipfile.ZIP_DEFLATED)  # ZipInfo: no clock, the same bytes
-    problems = check(raw.getvalue(), complete=False)
+    problems = check_submission(raw.getvalue(), complete=False)
     if problems:
         raise DataError(f"The submission is not valid: {'; '.join(problems)}.")
     with File(path).write() as written:
@@ -93,7 +93,7 @@ def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) 
     return notes
 
 
-def check(raw: bytes, *, complete: bool = True) -> list[str]:
+def check_submission(raw: bytes, *, complete: bool = True) -> list[str]:
     """Returns the errors of a submission: files, rows, indices, labels. complete: whether every file must exist."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(raw))

@@ -41,7 +41,7 @@ class MaskedBatch(Protocol):
 
 
 @dataclass(frozen=True)
-class Array:
+class TracedArray:
     """An array: its name, the letters of its axes ("B S H"), its shape."""
 
     name: str
@@ -55,7 +55,7 @@ class Step:
 
     name: str
     symbol: str
-    arrays: tuple[Array, ...]
+    arrays: tuple[TracedArray, ...]
     values: tuple[dict[str, Any], ...]
 
 
@@ -93,7 +93,7 @@ def trace(model: TorchModel, text: str, *, seed: int = 0) -> list[Step]:
         Step(
             "loss",
             "bertie.objectives.mlm:MaskedLM.loss",
-            (Array("targets", "M", (int(loss.count),)),),
+            (TracedArray("targets", "M", (int(loss.count),)),),
             ({
                 "loss": float(loss.total) / loss.count,
                 "of a uniform guess": log(logits_MV.shape[-1]),
@@ -139,8 +139,8 @@ def _predicted(hidden_BSH: Tensor, batch: MaskedBatch) -> Tensor:
     return hidden_BSH.flatten(0, -2)[batch.labels["mlm_positions"]]
 
 
-def _array(name: str, axes: str, tensor: Tensor) -> Array:
-    return Array(name, axes, tuple(tensor.shape))
+def _array(name: str, axes: str, tensor: Tensor) -> TracedArray:
+    return TracedArray(name, axes, tuple(tensor.shape))
 
 
 def _numbers(vector: Tensor) -> list[float]:
@@ -153,7 +153,7 @@ def _tokenized(tokenizer: Tokenizer, encoding: Encoding, text: str) -> Step:
         for i, (number, (start, end)) in enumerate(zip(encoding.ids, encoding.offsets, strict=True))
     )
     shape = (1, len(encoding.ids))
-    arrays = (Array("input_ids", "B S", shape), Array("token_type_ids", "B S", shape))
+    arrays = (TracedArray("input_ids", "B S", shape), TracedArray("token_type_ids", "B S", shape))
     return Step("tokenizer", "bertie.text.tokenizer:Tokenizer.encode", arrays, tuple(rows))
 
 

@@ -42,7 +42,9 @@ def vary(
         platform.SourceFile(file).examples(format, on_columns=lambda columns: names.extend(columns.text)), file
     )
     texts = [example.texts for example in examples]
-    rows = (dict(zip(names, one, strict=True)) for one in chain(texts, app.vary.vary(texts, copies=copies, seed=seed)))
+    rows = (
+        dict(zip(names, one, strict=True)) for one in chain(texts, app.vary.vary_texts(texts, copies=copies, seed=seed))
+    )
     written = platform.File(output).write_lines(
         json.dumps(row, ensure_ascii=False) + "\n"
         for row in console.track(rows, "texts", total=len(texts) * (1 + copies))

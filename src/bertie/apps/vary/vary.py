@@ -18,7 +18,7 @@ SPLICED = (0.3, 0.7)
 _Texts = tuple[str, ...]
 
 
-def vary(texts: Sequence[_Texts], *, copies: int, seed: int = 0) -> Iterator[_Texts]:
+def vary_texts(texts: Sequence[_Texts], *, copies: int, seed: int = 0) -> Iterator[_Texts]:
     """Yields `copies` changed copies of each text, or of each tuple of texts: half swapped, half spliced.
 
     The words come from all texts. Of a tuple, one or more texts are changed, and the second half of a spliced text is

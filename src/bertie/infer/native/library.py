@@ -78,7 +78,7 @@ def found_compiler() -> str | None:
     return next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++"))), None)
 
 
-def build(target: str, folder: Path, *, flags: Iterable[str] = ()) -> Path:
+def compile_library(target: str, folder: Path, *, flags: Iterable[str] = ()) -> Path:
     """Compiles the encoder for a target. Raises OSError when there is no compiler, or it fails."""
     if (compiler := found_compiler()) is None:
         raise OSError("there is no C++ compiler (c++, g++ or clang++)")
@@ -106,7 +106,7 @@ def build_all() -> list[str]:
     made = list[str]()
     for target in reversed(TARGETS):  # "portable" compiles everywhere
         try:
-            build(target, installed_folder())
+            compile_library(target, installed_folder())
         except OSError:
             if not made:
                 raise
@@ -116,29 +116,29 @@ def build_all() -> list[str]:
 
 
 @cache
-def source_hash() -> str:
+def hash_native_sources() -> str:
     """Returns a hash of the sources, so that only a matching library is used."""
     return xxhash.xxh3_64_hexdigest(b"".join(path.read_bytes() for path in SOURCES) + " ".join(COMPILER_FLAGS).encode())
 
 
 def installed_folder() -> Path:
     """Returns the folder of libraries compiled at installation."""
-    return SOURCE_FOLDER / "built" / source_hash()
+    return SOURCE_FOLDER / "built" / hash_native_sources()
 
 
 def cache_folder() -> Path:
     """Returns the folder of libraries compiled at first use."""
-    return user_cache() / "native" / f"{platform.machine()}-{source_hash()}"
+    return user_cache() / "native" / f"{platform.machine()}-{hash_native_sources()}"
 
 
-def name_of(target: str | None = None) -> str:
+def name_target(target: str | None = None) -> str:
     """Returns a target's name; by default $BERTIE_NATIVE, or the fastest that this processor supports."""
     return target or os.environ.get("BERTIE_NATIVE") or targets()[0]
 
 
 def open_library(target: str | None = None) -> tuple[ctypes.CDLL, str]:
     """Returns the native encoder, compiled if necessary, and its target. Raises OSError where it is not available."""
-    target = name_of(target)
+    target = name_target(target)
     if target not in TARGETS:
         raise UnknownName(f"BERTIE_NATIVE names {target!r}. {nearest(target, TARGETS)}")
     if features() and (missing := [name for name in TARGETS[target][0] if name not in features()]):
@@ -156,7 +156,7 @@ def _open(target: str) -> ctypes.CDLL:
             return ctypes.CDLL(str(folder / f"{target}.so"))
     if found_compiler() is not None:
         console.say(f"Compiling the native engine for {target}, which takes some seconds the first time.")
-    return ctypes.CDLL(str(build(target, cache_folder())))
+    return ctypes.CDLL(str(compile_library(target, cache_folder())))
 
 
 if __name__ == "__main__":

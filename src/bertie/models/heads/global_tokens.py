@@ -23,13 +23,13 @@ def first_token(ends_BS: Tensor) -> Tensor:
     return torch.zeros_like(ends_BS).index_fill(1, torch.zeros(1, dtype=torch.int64, device=ends_BS.device), True)
 
 
-def question(ends_BS: Tensor) -> Tensor:
+def mark_question_tokens(ends_BS: Tensor) -> Tensor:
     """Returns the tokens before the first separator, for pairs of texts: the question."""
     at_S, end_B1 = _at(ends_BS), _end(ends_BS)
     return ends_BS.any(1, keepdim=True) & (at_S < end_B1)
 
 
-def answer(ends_BS: Tensor) -> Tensor:
+def mark_answer_tokens(ends_BS: Tensor) -> Tensor:
     """Returns the tokens after the first text's separators, for pairs of texts: the choice."""
     at_S, end_B1 = _at(ends_BS), _end(ends_BS)
     return ends_BS.any(1, keepdim=True) & (at_S > end_B1 + 1)

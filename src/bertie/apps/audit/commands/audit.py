@@ -89,16 +89,16 @@ def _show(found: dict[str, Any]) -> None:
     """Prints a table of the main figures of each set, with the criticism of the set."""
     from rich.table import Table
 
-    for (title, figures), one in zip(app.page.summary(found), found["sets"], strict=True):
+    for (title, figures), one in zip(app.page.list_main_figures(found), found["sets"], strict=True):
         table = Table(f"{title} ({one['scale']})", box=None)
         for name in ("value", "95% interval", "items", "random", "shuffled"):
             table.add_column(name, justify="right", no_wrap=True)
         for figure in figures:
             unit = figure.unit
-            random = "" if figure.random is None else app.page.number(figure.random.value, unit)
+            random = "" if figure.random is None else app.page.format_figure(figure.random.value, unit)
             shuffled = "" if figure.shuffled is None else app.page.between(figure.shuffled, unit)
             cells = (
-                app.page.number(figure.value, unit),
+                app.page.format_figure(figure.value, unit),
                 app.page.between(figure, unit),
                 f"{figure.items:,}",
                 random,

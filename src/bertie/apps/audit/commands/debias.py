@@ -81,7 +81,7 @@ def debias(
     read = list(islice(_texts(texts, text, columns, encoding, skipped), limit))
     if skipped.total:
         console.warn(str(skipped))
-    found = app.debias.debias(
+    found = app.debias.write_debiased_model(
         model,
         read,
         output,
@@ -94,7 +94,7 @@ def debias(
         device=device,
     )
     if page is not None:
-        app.remedy_page.page(found).save(page)
+        app.remedy_page.render_remedy_page(found).save(page)
     if console.verbosity.json:
         console.emit(found)
         return

@@ -60,14 +60,14 @@ def attention(
     if found.encoding.overflow:
         console.warn(f"The text is too long: only its first {len(found.encoding)} tokens are read.")
     if output is not None and output.suffix.lower() == ".html":
-        app.attention_page.page(found, str(model)).save(output)
+        app.attention_page.render_attention_page(found, str(model)).save(output)
     elif output is not None:
         file = io.BytesIO()
         np.savez_compressed(file, **found.arrays())  # type: ignore[arg-type]
         with platform.File(output).write() as written:
             written.write(file.getvalue())
     if card:
-        platform.ModelCard(model).put("Attention in a text", *app.attention_page.card_parts(found))
+        platform.ModelCard(model).put("Attention in a text", *app.attention_page.render_attention_section(found))
     if console.verbosity.json:
         console.emit(found.as_json())
         return

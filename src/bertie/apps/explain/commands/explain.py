@@ -63,12 +63,12 @@ def explain(
         one = method(question)
         found.append((one, app.attribution.faithfulness(question, one.values)))
     if output is not None:
-        app.page.page(explained, found, str(model)).save(output)
+        app.page.render_explanation_page(explained, found, str(model)).save(output)
     if card:
-        platform.ModelCard(model).put("An explained prediction", *app.page.card_parts(explained, found))
+        platform.ModelCard(model).put("An explained prediction", *app.page.render_explanation_section(explained, found))
     for one, faithful in found:
         if console.verbosity.json:
-            console.emit(app.api.as_json(explained, one, faithful))
+            console.emit(app.api.describe_attribution(explained, one, faithful))
             continue
         words = app.attribution.by_word(question.encoding, one.values, explained.texts)
         console.show(f"{explained.about}: logit {one.value:z.3f}, without the words {one.baseline:z.3f} ({one.method})")

@@ -84,10 +84,10 @@ def heads(
     if data is not None:
         sections["removal"] = _removal(opened, data, most, points or _POINTS, tuple(text or ()), label, max_length)
     if output is not None:
-        app.heads_page.page(str(model), **sections).save(output)
+        app.heads_page.render_heads_page(str(model), **sections).save(output)
         console.say(f"Page: {output}")
     if card:
-        platform.ModelCard(model).put("Attention heads", *app.heads_page.card_parts(**sections))
+        platform.ModelCard(model).put("Attention heads", *app.heads_page.render_heads_section(**sections))
 
 
 def _first(read: list[Any], most: int, file: Path) -> list[Any]:
@@ -135,7 +135,7 @@ def _relations(model: "TorchModel", file: Path, most: int, max_length: int | Non
     found = app.relations.count_relations(model, examples, max_length=length)
     console.say("The same for random weights.")
     untrained = model.randomized().eval()
-    rows = app.relations.table(found, app.relations.count_relations(untrained, examples, max_length=length))
+    rows = app.relations.list_relations(found, app.relations.count_relations(untrained, examples, max_length=length))
     if console.verbosity.json:
         console.emit({"relations": rows, "sentences": found.sentences})
         return rows

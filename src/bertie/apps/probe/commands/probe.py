@@ -78,7 +78,7 @@ def probe(
     )
     results: Mapping[str, Any] = found.results
     if card:
-        platform.ModelCard(model).put("What the layers know", *app.page.card_parts(results))
+        platform.ModelCard(model).put("What the layers know", *app.page.render_probe_section(results))
     if console.verbosity.json:
         console.emit(found.to_dict())
         return

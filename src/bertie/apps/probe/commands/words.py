@@ -52,15 +52,15 @@ def words(
     )
     found: Mapping[str, Any] = contexts.results
     if output is not None:
-        app.contexts_page.page(found, str(model)).save(output)
+        app.contexts_page.render_contexts_page(found, str(model)).save(output)
     if card:
-        platform.ModelCard(model).put("A word in several texts", *app.contexts_page.card_parts(found))
+        platform.ModelCard(model).put("A word in several texts", *app.contexts_page.render_contexts_section(found))
     if console.verbosity.json:
         console.emit(contexts.to_dict())
     else:
         for number, one in enumerate(found["contexts"], 1):
             console.show(f"{number}. {one['text'][: one['start']]}*{one['word']}*{one['text'][one['end'] :]}")
-        shown = app.contexts_page.pairs(found)
+        shown = app.contexts_page.list_text_pairs(found)
         named = "".join(f"  {i + 1} and {j + 1}" for i, j in shown) if len(found["contexts"]) > 2 else ""
         console.show(f"layer  similarity  random words  difference{named}")
         for one in found["layers"]:

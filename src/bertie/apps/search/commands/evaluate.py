@@ -40,8 +40,8 @@ def evaluate_search(
 
     if output:
         platform.File(output).check_new(overwrite=overwrite)
-    labeled = app.questions.read(questions, qrels)
-    report = app.evaluate.evaluate(stages.searcher(index), labeled, sample=sample)
+    labeled = app.questions.read_questions(questions, qrels)
+    report = app.evaluate.evaluate_stages(stages.searcher(index), labeled, sample=sample)
     if output:
         platform.File(output).write_json(report)
     if console.verbosity.json:

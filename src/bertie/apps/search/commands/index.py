@@ -128,7 +128,7 @@ def _tell(changes: "Changes", out: Path) -> None:
 
 
 def _check(folder: Path) -> None:
-    found = app.check.check(folder)
+    found = app.check.verify_index(folder)
     if console.verbosity.json:
         console.emit(found)
     else:

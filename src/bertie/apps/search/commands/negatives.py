@@ -48,9 +48,9 @@ def negatives(
     if stages.answer is not None:
         raise UsageError("--answer changes no ranking, and so no negatives. Omit it.")
     platform.File(output).check_new(overwrite=overwrite, inputs=[questions])
-    asked, left = app.questions.read(questions, qrels), app.negatives.Left()
+    asked, left = app.questions.read_questions(questions, qrels), app.negatives.Left()
     kind = cast("app.negatives.NegativesForm", form)
-    mined = app.negatives.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
+    mined = app.negatives.mine_negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
     rows = platform.File(output).write_lines(
         (json.dumps(row, ensure_ascii=False) + "\n" for row in console.track(mined, "negatives")), empty=left.why_none
     )

@@ -39,12 +39,12 @@ def reload(
     """
     asked = info_request(url, key_file)
     until = time.monotonic() + seconds
-    before = info(asked)
+    before = fetch_server_info(asked)
     signal_to(before["process"], url, signal.SIGHUP)
     number = before["reloads"]["number"] + 1
     while True:
         time.sleep(POLL_S)
-        reloads = info(asked)["reloads"]
+        reloads = fetch_server_info(asked)["reloads"]
         if reloads["number"] > number or (reloads["number"] == number and not reloads["running"]):
             break
         if time.monotonic() > until:
@@ -65,7 +65,7 @@ def info_request(url: str, key_file: Path | None) -> urllib.request.Request:
     return urllib.request.Request(url.rstrip("/") + "/info", headers=headers)
 
 
-def info(asked: urllib.request.Request) -> dict[str, Any]:
+def fetch_server_info(asked: urllib.request.Request) -> dict[str, Any]:
     """Returns the facts of a server. Raises BertieError if it does not answer as one of Bertie."""
     try:
         with DIRECT.open(asked, timeout=30) as answer:
