@@ -23,7 +23,8 @@ from torch import Tensor
 
 from benchmarks import harness
 from bertie import families
-from bertie.models.heads import HEADS, MaskedLMHead
+from bertie.models.heads import HEADS
+from bertie.models.heads.vocabulary import MaskedLMHead
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed
 

@@ -38,7 +38,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, draw_examples, read_examples
 from bertie.runs.finetune_prepare import prepare_run
 from bertie.runs.finetune_train import measure_run
-from bertie.runs.models import load_model as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.settings import load_config
 from bertie.tasks import TASKS
 

@@ -23,7 +23,7 @@ from benchmarks.infer_peers import PEERS, POOLS, Batch, Vectors
 from bertie.costs.meter import resident_peak_bytes
 from bertie.data.sequences import Sequences, token_budget
 
-BATCH = 1024  # tokens of a peer's padded batch: larger batches are not faster for any of them (docs/log)
+BATCH = 1024  # tokens of a peer's padded batch: larger batches are not faster for any of them (benchmarks/log)
 OURS = {"Bertie float32": "fp32", "Bertie bfloat16": "bf16", "Bertie int8": "int8"}
 
 

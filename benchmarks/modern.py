@@ -34,7 +34,7 @@ from bertie.report.charts import Chart
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.examples import Examples
 from bertie.runs.forecast import forecast_of
-from bertie.runs.models import MODEL
+from bertie.runs.layout import MODEL
 from bertie.runs.pretrain import run_pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.work import pretraining_work

@@ -18,7 +18,7 @@ from bertie.data.batch import Batch
 from bertie.data.sequences import Int
 from bertie.errors import UsageError
 from bertie.metrics.base import wilson
-from bertie.models.heads import VocabularyHead
+from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.model import TorchModel
 from bertie.objectives import ImageTextMatching
 from bertie.objectives.captions import Captions, CaptionSource

@@ -121,7 +121,7 @@ ROWS = {
     "cola": ResultSpec("cola"),
     "sst2": ResultSpec("sst2", epochs=2),
     "mrpc": ResultSpec("mrpc"),
-    "stsb": ResultSpec("stsb", by_length=False),  # by length the Trainer learns less: docs/LOG.md
+    "stsb": ResultSpec("stsb", by_length=False),  # by length the Trainer learns less: benchmarks/log
     "qqp": ResultSpec("qqp", epochs=2),
     "mnli": ResultSpec("mnli", epochs=2),
     "qnli": ResultSpec("qnli", epochs=1, made=questions_and_sentences),

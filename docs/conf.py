@@ -26,7 +26,6 @@ myst_enable_extensions = ["colon_fence"]
 nb_execution_mode = "off"  # outputs are those in the file; a slow test runs the notebook
 myst_heading_anchors = 4  # links such as page.md#a-heading, as a Git host makes them
 exclude_patterns = ["README.md", "README.ko.md", "_build"]  # index.md and index.ko.md are these with a tree of pages
-suppress_warnings = ["myst.header"]  # LOG.md starts its entries at the third level
 
 html_theme = "furo"
 html_title = "Bertie"
@@ -41,9 +40,10 @@ def setup(app):
 
 
 def project_links(app, name, source):
-    """Pages next to docs/ are in project/ on the site."""
+    """Pages next to docs/ are in project/ on the site; records of measurements are files to download."""
     up = "../" * name.count("/")
-    source[0] = re.sub(rf"\]\({up}\.\./({'|'.join(PROJECT)})\)", rf"]({up}project/\1)", source[0])
+    text = re.sub(rf"\]\({up}\.\./({'|'.join(PROJECT)})\)", rf"]({up}project/\1)", source[0])
+    source[0] = re.sub(rf"\[([^\]]+)\]\(({up}\.\./benchmarks/[^)#]+)[^)]*\)", r"{download}`\1 <\2>`", text)
 
 
 def korean_page(app, name, template, context, doctree):

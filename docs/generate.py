@@ -201,11 +201,12 @@ def project(name: str) -> str:
     """A page of the repository's own folder, with its links as seen from docs/project/."""
     text = (DOCS.parent / name).read_text(encoding="utf-8")
     text = re.sub(r"\]\(docs/README(\.ko)?\.md\)", r"](../index\1.md)", text).replace("](docs/", "](../")
+    text = text.replace("](benchmarks/", "](../../benchmarks/")
     return NOTE + re.sub(r"\[([^\]]+)\]\(LICENSE\)", r"\1", text)
 
 
 def _tree(section: str, korean: bool) -> str:
-    links = re.findall(r"\[([^]`]+)\]\(([\w./-]+)\.(?:md|ipynb)\)", section)
+    links = re.findall(r"\[([^]`]+)\]\((?!\.\./)([\w./-]+)\.(?:md|ipynb)\)", section)
     here, below = ("index.ko", r".*\.ko") if korean else ("index", r".*(?<!\.ko)|index\.ko")
     links = [(label, name) for label, name in links if re.fullmatch(below, name) and name != here]
     labels = {name: label[0].upper() + " ".join(label.split())[1:] for label, name in links}

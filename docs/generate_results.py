@@ -1,4 +1,4 @@
-"""Fills the tables of measured results in pages, from benchmarks/results/{scores,speeds,times}.jsonl, and of decisions.
+"""Fills the tables of pages: results, from benchmarks/results/{scores,speeds,times}.jsonl, decisions and promises.
 
 A table is between `<!-- table: NAME -->` and `<!-- end of table -->`; NAME is one of `TABLES`.
 
@@ -9,13 +9,16 @@ Numbers are changed in the files alone. A row says what was measured, where, whe
 of the log it is.
 """
 
+import ast
 import json
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from generate_tables import table
 
 ROOT = Path(__file__).parents[1]
@@ -216,6 +219,35 @@ def decisions(korean: bool) -> str:
     return table(("date", "decision"), sorted(records, key=lambda record: record[0], reverse=True))
 
 
+PROMISE = re.compile(r"^pytest\.mark\.promise\('([\w-]+)'\)$", re.MULTILINE)
+
+
+def promised(tests: Path) -> dict[str, dict[str, list[str]]]:
+    """Returns the tests of each promise, by file: those with the marker `promise("name")`."""
+    found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for path in sorted(tests.rglob("test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            marks = [ast.unparse(mark) for mark in node.decorator_list]
+            for name in PROMISE.findall("\n".join(marks)):
+                shown = f"`{node.name}`" + (" (slow)" if "pytest.mark.slow" in marks else "")
+                found[name][path.relative_to(tests).as_posix()].append(shown)
+    return found
+
+
+def promises(korean: bool, group: str) -> str:
+    """What Bertie promises in a group of tests/promises.yaml, with the tests that keep it."""
+    del korean
+    tests = promised(ROOT / "tests")
+    groups = yaml.safe_load((ROOT / "tests" / "promises.yaml").read_text(encoding="utf-8"))
+    rows = (
+        (f"`{name}`", text, "; ".join(f"`{file}`: {', '.join(names)}" for file, names in tests[name].items()))
+        for name, text in groups[group].items()
+    )
+    return table(("name", "promise", "tests"), rows)
+
+
 RECORD = re.compile(r"^## (.+)\n\n\*(\d{4}-\d\d-\d\d)\.\*", re.MULTILINE)
 
 TABLES: dict[str, Callable[..., str]] = {
@@ -227,6 +259,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "readme": readme,
     "expected": expected,
     "decisions": decisions,
+    "promises": promises,
 }
 
 

@@ -28,7 +28,7 @@ from bertie.infer.choose import engine_of
 from bertie.infer.engine import Facts
 from bertie.infer.traffic import Traffic
 from bertie.objectives import build_objective
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks import TASKS, with_task
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts

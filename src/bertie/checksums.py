@@ -100,7 +100,7 @@ def check_files(folder: Path, *, covered: Callable[[str], bool] = lambda name: F
 
     covered: names that are checked elsewhere. Raises DataError when the list itself is missing or damaged.
     """
-    files: Mapping[str, Mapping[str, Any]] = read_checksums(folder)["files"]
+    files: Mapping[str, Mapping[str, object]] = read_checksums(folder)["files"]
     found = FolderCheck(len(files))
     for name, expected in files.items():
         message = problem(folder / name, expected)

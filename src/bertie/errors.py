@@ -238,7 +238,7 @@ def arguments(*options: str, **others: str) -> Callable[[Callable[_P, _T]], Call
                 said = f"Did you mean {others[unknown]!r}?" if unknown in others else nearest(unknown, known)
                 raise UsageError(f"{name}() has no argument {unknown!r}. {said}")
             for one, value in {**dict(zip(hints, args, strict=False)), **kwargs}.items():
-                hint = hints.get(one, Any)
+                hint = hints.get(one, object)
                 if not _fits(value, hint):
                     own = type(value).__module__ == "builtins"
                     shown = reprlib.repr(value) if own else f"a {type(value).__name__}"
@@ -270,7 +270,7 @@ KINDS: dict[Any, tuple[Any, str]] = {
 
 def _fits(value: object, hint: object) -> bool:
     """Returns whether a value may be of an annotated type. An annotation in quotes, or of another kind, fits all."""
-    if hint in (Any, inspect.Parameter.empty):
+    if hint in (object, inspect.Parameter.empty):
         return True
     if get_origin(hint) in (Union, UnionType):
         return any(_fits(value, one) for one in get_args(hint))

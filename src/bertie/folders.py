@@ -118,7 +118,7 @@ FOLDER_KINDS: Registry[FolderKind] = Registry(
     [
         ("search index", Later("bertie.apps.search.store", "INDEX_KIND")),
         ("run", Later("bertie.runs.folder", "RUN")),
-        ("model", Later("bertie.models.folder", "MODEL_FOLDER")),
+        ("model", Later("bertie.models.files", "MODEL_FOLDER")),
         ("corpus", Later("bertie.data.corpus", "CORPUS")),  # a checkpoint has a manifest too
         ("tokenizer", Later("bertie.text.vocabulary", "TOKENIZER_FOLDER")),
     ],

@@ -15,7 +15,7 @@ def spin_briefly() -> None:
     """Lets waiting threads sleep soon if other programs are busy, unless the user has chosen how they wait.
 
     Spinning is the fastest way to wait on a free machine. Next to a busy program, a spinning thread takes the processor
-    from the very thread it waits for. `python -m benchmarks neighbor` measures both, docs/LOG.md has the numbers.
+    from the very thread it waits for. `python -m benchmarks neighbor` measures both, benchmarks/log has the numbers.
     """
     if not any(name in os.environ for name in CHOSEN) and busy():
         os.environ[SPINS] = BRIEF

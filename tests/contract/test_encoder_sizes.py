@@ -6,7 +6,8 @@ import torch
 from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.models.encoder import Encoder
-from bertie.models.heads import MaskedLMHead, PairHead
+from bertie.models.heads.sequence import PairHead
+from bertie.models.heads.vocabulary import MaskedLMHead
 from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 

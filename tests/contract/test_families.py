@@ -65,6 +65,7 @@ def built(variant: Variant, architecture: str = "") -> TorchModel:
     return model
 
 
+@pytest.mark.promise("same-numbers-as-transformers")
 @pytest.mark.parametrize(("variant", "architecture"), CLASSES)
 def test_a_folder_comes_back_as_it_was(variant: Variant, architecture: str, tmp_path: Path) -> None:
     model = built(variant, architecture)
@@ -114,6 +115,7 @@ def same(variant: Variant, one: str, other: str) -> bool:
     return variant.table.public(f"heads.{one}") == variant.table.public(f"heads.{other}")
 
 
+@pytest.mark.promise("text-alone-or-in-a-batch")
 @pytest.mark.parametrize("variant", FAMILIES)
 def test_alone_in_a_batch_packed_or_padded(variant: Variant) -> None:
     model, lengths = built(variant), [9, 1, 17, 4]
@@ -162,6 +164,7 @@ def test_too_long_is_refused(variant: Variant) -> None:
         model.encoder(torch.full((1, most + 1), 7))
 
 
+@pytest.mark.promise("hostile-files")
 @pytest.mark.parametrize("variant", FAMILIES)
 def test_hostile_configs_are_refused(variant: Variant, tmp_path: Path) -> None:
     built(variant).save_pretrained(tmp_path)

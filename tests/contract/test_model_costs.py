@@ -10,7 +10,8 @@ from bertie import families
 from bertie.cli.table import app
 from bertie.console import console
 from bertie.models import count
-from bertie.models.heads import HEADS, SequenceHead
+from bertie.models.heads import HEADS
+from bertie.models.heads.sequence import SequenceHead
 
 
 @pytest.mark.parametrize(

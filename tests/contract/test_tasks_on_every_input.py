@@ -13,7 +13,7 @@ import pytest
 from bertie import families
 from bertie.api.run import commands_after
 from bertie.infer.predict import Predictor
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks import TASKS, with_task
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts, read_training_facts, write_training_facts

@@ -12,6 +12,7 @@ from bertie import families
 from bertie.models import heads
 from bertie.models.facts import OF_ENCODER
 from bertie.models.heads import HeadSpec
+from bertie.models.heads.base import Needs
 from bertie.nn.layout import Packed
 from bertie.registry import Registry
 from packages import blocks, install, python
@@ -79,7 +80,7 @@ def test_what_it_needs_reaches_the_encoder(table):
     ids = torch.arange(5, 25)[None]
     with torch.no_grad():
         first, other = (model.eval()(x)["average"] for x in (ids, torch.cat([ids[:, :-1], ids[:, :1]], 1)))
-        model.heads["average"].needs = heads.Needs()
+        model.heads["average"].needs = Needs()
         local = model(ids)["average"]
     assert not torch.equal(first, other)
     assert not torch.equal(first, local)

@@ -15,7 +15,7 @@ import bertie.sklearn
 from bertie.cli.table import app
 from bertie.data.corpus import CORPUS, TOKENS_FOLDER
 from bertie.folders import FolderKind
-from bertie.models.folder import MODEL_FOLDER
+from bertie.models.files import MODEL_FOLDER
 from bertie.objectives import OBJECTIVES
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CHECKPOINT, RUN

@@ -16,8 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MOST_WORDS = 25
 NOT_YET: set[str] = set()
-LOGS = {str(path.relative_to(ROOT)) for path in (ROOT / "docs" / "log").glob("*.md")}
-FREE = {"CHANGELOG.md", "docs/LOG.md", *LOGS}  # lists of what was done, in many hands
+FREE = {"CHANGELOG.md"}  # a list of what was done, in many hands
 
 # The coined terms of the old pages whose only reading is the wrong one, and what to write.
 TERMS = {

@@ -56,7 +56,7 @@ drift tuned reviews.csv
 embed run reviews.csv -o vectors.npy
 explain tuned "the soup was good"
 attention tuned "the soup was good" -o attention.html
-heads tuned --data reviews.csv
+heads tuned --dev reviews.csv
 probe run --train names.conll -o probed
 words run "the *soup* was good" "a *soup* for me"
 trace "the soup" --model run/model
@@ -74,7 +74,7 @@ compress tuned --neurons 32 --train reviews.csv -o narrow
 convert tuned/model -o converted
 export tuned -o onnx
 grow run/model -o grown --layers 2
-shrink run/model -o shrunk --layers 0
+shrink run/model -o shrunk --from-layers 0
 vocabulary extend run/model words.txt -o extended
 vocabulary trim run/model corpus -o trimmed
 write --help

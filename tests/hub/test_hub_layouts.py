@@ -15,13 +15,14 @@ from sentence_transformers import CrossEncoder, SentenceTransformer  # noqa: E40
 import bertie  # noqa: E402
 from batches import pack  # noqa: E402
 from bertie.errors import DataError  # noqa: E402
-from bertie.runs.models import load_model, model_folder  # noqa: E402
+from bertie.runs.models import model_folder  # noqa: E402
+from bertie.runs.weights import load_model  # noqa: E402
 from bertie.tasks.embed import EmbedTask  # noqa: E402
 from bertie.text.tokenizer import Tokenizer  # noqa: E402
 
 MOST = 2e-5
 PAIRS = [(TEXTS[0], text) for text in TEXTS]
-TABLE = Path(__file__).parents[2] / "docs" / "compatibility.md"
+TABLE = Path(__file__).parents[2] / "docs" / "published-models.md"
 
 
 def near(found: Any, wanted: Any) -> None:
@@ -120,8 +121,8 @@ def same_scores(folder: Path, layout: Layout) -> None:
 
 
 def test_the_page_lists_every_layout() -> None:
-    """docs/compatibility.md is made from the rows that are tested: `python tests/hub/test_hub_layouts.py` writes it."""
-    assert TABLE.read_text().endswith(table()), "docs/compatibility.md is not made from the layouts: write it again"
+    """`python tests/hub/test_hub_layouts.py` writes the table of docs/published-models.md from the rows tested here."""
+    assert TABLE.read_text().endswith(table()), "docs/published-models.md is not made from the layouts: write it again"
 
 
 def table() -> str:

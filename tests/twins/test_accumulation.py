@@ -53,6 +53,7 @@ def test_a_pass_that_keeps_step_with_other_ranks_adds_nothing():
     assert all(torch.equal(found[name], gradient) for name, gradient in expected.items())
 
 
+@pytest.mark.promise("same-gradients")
 @pytest.mark.parametrize(("micro", "world"), [(None, 1), (8, 1), (7, 1), (1, 1), (None, 2), (4, 2), (None, 3)])
 def test_gradients_do_not_depend_on_how_the_batch_is_cut(expected, micro, world):
     found, shares, counts = gradients(micro, world)
@@ -67,6 +68,7 @@ def test_gradients_do_not_depend_on_how_the_batch_is_cut(expected, micro, world)
         assert (gradient - expected[name]).norm() <= 1e-6 * norm, name
 
 
+@pytest.mark.promise("same-gradients")
 def test_a_mean_of_means_would_be_told_from_it(expected):
     model = nano_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     source = NanoSource(batch_size=BATCH, micro_batch_size=8)

@@ -115,6 +115,7 @@ def test_equally_long_sequences_take_the_short_way_to_the_same_result():
     torch.testing.assert_close(full, wider, rtol=0, atol=rounding(full))
 
 
+@pytest.mark.promise("neighbors-in-a-pack")
 def test_editing_one_sequence_changes_nothing_beside_it():
     model, layout = encoder().eval(), Packed.from_lengths(LENGTHS)
     before = model(packed_ids(), layout=layout).last_hidden_state
@@ -125,6 +126,7 @@ def test_editing_one_sequence_changes_nothing_beside_it():
     assert not torch.allclose(before[:7], after[:7])
 
 
+@pytest.mark.promise("text-alone-or-in-a-batch")
 def test_alone_in_a_batch_and_padded_far_are_the_same():
     config = PLAIN.replace(max_position_embeddings=512)
     model = encoder(config, std=0.05).eval()

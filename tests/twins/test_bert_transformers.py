@@ -7,11 +7,13 @@ from parity import TINY, check, close, inputs
 from safetensors.torch import load_file, save_file
 
 from bertie import families
-from bertie.models.heads import MaskedLMHead, PairHead
+from bertie.models.heads.sequence import PairHead
+from bertie.models.heads.vocabulary import MaskedLMHead
 
 CLASSES = sorted(families.VARIANTS["bert"].architectures)
 
 
+@pytest.mark.promise("same-numbers-as-transformers")
 @pytest.mark.parametrize("architecture", CLASSES)
 def test_what_transformers_saves_opens_here_and_gives_the_same_numbers(architecture, tmp_path):
     check(architecture, transformers.BertConfig(**TINY), tmp_path)

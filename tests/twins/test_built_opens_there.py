@@ -29,6 +29,7 @@ CLASSES = [
 ]
 
 
+@pytest.mark.promise("same-numbers-as-transformers")
 @pytest.mark.parametrize(("variant", "architecture"), CLASSES)
 def test_what_is_built_opens_there(variant: Variant, architecture: str, tmp_path: Path) -> None:
     own = {name: 16 for name in ("embedding_size", "bottleneck_size") if variant.base.get(name)}

@@ -11,7 +11,7 @@ from batches import pack
 from bertie.checksums import check_files
 from bertie.files import read_json
 from bertie.hub import names
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 
 MB = 2**20
 TEXTS = [

@@ -48,6 +48,7 @@ def test_two_ranks_train_what_one_trains(alone, tmp_path):
     assert "training" not in ends[1][1], "rank 1 speaks"
 
 
+@pytest.mark.promise("lost-process")
 def test_three_ranks_lose_one_and_two_go_on(alone, tmp_path):
     """Shares of 2, 3 and 3 of the 8 sequences; then 4 and 4."""
     ends = finish(start_ranks(tmp_path, ranks=3, dropout=0.0, per_rank={2: {"kill_after": 7}}))
@@ -57,6 +58,8 @@ def test_three_ranks_lose_one_and_two_go_on(alone, tmp_path):
     assert_close_runs(alone, tmp_path, 12)
 
 
+@pytest.mark.promise("changed-settings")
+@pytest.mark.promise("lost-process")
 @pytest.mark.parametrize("shard", WAYS)
 def test_a_rank_killed_while_the_other_saves_stops_it_and_one_alone_goes_on(alone, tmp_path, shard):
     """Rank 1 dies where rank 0 begins to write checkpoint-10: by itself, or from the parts of both."""
@@ -75,6 +78,7 @@ def test_a_rank_killed_while_the_other_saves_stops_it_and_one_alone_goes_on(alon
     assert not [*tmp_path.glob(".checkpoint*")]
 
 
+@pytest.mark.promise("lost-process")
 def test_a_model_in_parts_goes_from_three_ranks_to_two_to_one(alone, tmp_path):
     """Shares of 2, 3 and 3 sequences in micro-batches of 2 make passes of 1, 2 and 2; then 2 and 2; then 4 in one."""
     options = {"dropout": 0.0, "micro_batch_size": 2, "keep": 9}

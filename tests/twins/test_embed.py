@@ -17,7 +17,7 @@ from bertie.io.tables import Example, SkipReport
 from bertie.models.sentence import read_sentence
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import run_finetune
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks.embed import EmbedTask
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.config import OptimConfig, TrainConfig

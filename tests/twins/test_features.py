@@ -14,7 +14,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
 from bertie.models.heads.features import FEATURES
 from bertie.models.model import TorchModel
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks import TaggingTask, task_of
 from bertie.tasks.source import TaskSource, batch_of_examples
 from bertie.text.tokenizer import Tokenizer

@@ -33,6 +33,7 @@ CASES = {
 }
 
 
+@pytest.mark.promise("unbroken-anywhere")
 @pytest.mark.parametrize("case", CASES)
 def test_stopped_and_resumed_is_unbroken(case, tmp_path):
     options, stops = CASES[case]
@@ -90,6 +91,7 @@ def test_a_checkpoint_can_start_a_run_of_its_own_but_not_rewrite_history(tmp_pat
         nano_fit(tmp_path / "a", steps=6, allow_change=["train.steps"])
 
 
+@pytest.mark.promise("unbroken-after-kill")
 def test_killed_with_kill_9_and_resumed_is_unbroken(tmp_path):
     nano_fit(tmp_path / "unbroken", steps=20)
     for step in (8, 16):
@@ -100,6 +102,7 @@ def test_killed_with_kill_9_and_resumed_is_unbroken(tmp_path):
     assert_same_run(tmp_path / "unbroken", tmp_path / "killed", 20)
 
 
+@pytest.mark.promise("unbroken-after-kill")
 @pytest.mark.slow
 def test_killed_ten_times_at_random_moments_is_unbroken(tmp_path):
     """Also amid a save or a line of metrics; each kill comes at a random time after the run has got a bit further."""

@@ -7,8 +7,9 @@ from torch import Tensor
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput
-from bertie.models.heads import MaskedLMHead, SequenceHead, TokenHead
-from bertie.models.heads.token import ReplacedTokenHead
+from bertie.models.heads.sequence import SequenceHead
+from bertie.models.heads.token import ReplacedTokenHead, TokenHead
+from bertie.models.heads.vocabulary import MaskedLMHead
 from bertie.models.model import TorchModel
 from bertie.nn import layout
 from bertie.nn.init import initialize

@@ -10,10 +10,10 @@ import bertie
 from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
-from bertie.models.folder import copy_other_files
+from bertie.models.files import copy_other_files
 from bertie.models.heads import HEADS
 from bertie.models.sentence import SentenceModules, read_sentence, with_activation
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.few_shot import FewShotTask
 from bertie.text.tokenizer import Tokenizer

@@ -106,6 +106,7 @@ def text_of(found: object) -> str:
     return json.dumps(vars(found), ensure_ascii=False, default=str)
 
 
+@pytest.mark.promise("every-record")
 @pytest.mark.parametrize("name", READERS)
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=mangled())
@@ -118,6 +119,7 @@ def test_examples_or_what_is_wrong_with_them(name: str, data: bytes, tmp_path: P
             text_of(found).encode()  # what cannot be written would end `predict`
 
 
+@pytest.mark.promise("every-record")
 @pytest.mark.parametrize("kind", [kind for kind, source in sources.SOURCES.items() if not source.scheme])
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=mangled(), ending=st.sampled_from(["", ".gz", ".zst", ".xz", ".bz2"]))

@@ -12,7 +12,7 @@ from bertie.errors import UsageError
 from bertie.files import read_json
 from bertie.folders import FolderKind, made_once
 from bertie.models.heads import HEADS
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.text.vocabulary import count_words, train_vocabulary
 
 TEXT = "the small black cat sat on the mat and saw a dog run by the old house near the river\n"
@@ -20,7 +20,7 @@ COMMANDS = {  # -> other settings of the same command
     "tokenizer train text.txt --size 80": "--size 81",
     "convert model --precision bfloat16": "--shard-size 1",
     "grow model --layers 4": "--how interleave",
-    "shrink model --layers 0": "--family distilbert",
+    "shrink model --from-layers 0": "--family distilbert",
     "vocabulary extend model words.txt": None,
     "vocabulary trim model text.txt": None,
     "compress model --layers 1": "--neurons 16",

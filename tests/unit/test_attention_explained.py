@@ -252,7 +252,7 @@ def test_the_command(tmp_path: Path, bertie: Any) -> None:
     assert "영화" in html
     assert "<b>c" not in html
     assert "http:" not in html.replace("http://www.w3.org", "")
-    said = bertie.good("attention", tmp_path / "m", "a b", "c d", "--head", "2.1", "-o", arrays, "--card")
+    said = bertie.good("attention", tmp_path / "m", "a b", "c d", "--attention-head", "2.1", "-o", arrays, "--card")
     assert "## Attention in a text" in (tmp_path / "m" / "README.md").read_text("utf-8")
     assert "head 2.1" in said
     with np.load(arrays) as file:
@@ -262,8 +262,8 @@ def test_the_command(tmp_path: Path, bertie: Any) -> None:
     _, _, err = bertie("attention", tmp_path / "m", " ".join("abcdefgh" * 20))
     assert "too long" in err
     for arguments, code, said in (
-        (("a b", "--head", "3.1"), 2, "2.2"),
-        (("a b", "--head", "x"), 2, "LAYER.HEAD"),
+        (("a b", "--attention-head", "3.1"), 2, "2.2"),
+        (("a b", "--attention-head", "x"), 2, "LAYER.HEAD"),
         (("a b", "--max-length", "900"), 2, "--max-length is 900"),
         (("a", "b", "c"), 2, "3 texts"),
         (("a", "-o", out), 2, "--overwrite"),

@@ -88,7 +88,7 @@ def test_a_masked_model_from_files_to_the_page(
     bertie: CommandLine, model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
-    found = json.loads(bertie.good("audit", model, "--data", data, "-o", out, "--json", "--card"))
+    found = json.loads(bertie.good("audit", model, "--files", data, "-o", out, "--json", "--card"))
     names = [one["name"] for one in found["sets"]]
     assert names == ["crows-pairs", "stereoset", "stereoset-next", "templates", "words"]
     by_name = {one["name"]: one for one in found["sets"]}
@@ -110,7 +110,7 @@ def test_a_masked_model_from_files_to_the_page(
     assert not re.search(r"\b(is|are) (fair|unbiased|biased)\b", page.replace("that a model is fair", ""))
     card = (model / "README.md").read_text("utf-8")
     assert card.count("## Audit") == 1
-    bertie.good("audit", model, "--sets", "words", "--data", data / "own.yaml", "--card", "--no-controls")
+    bertie.good("audit", model, "--sets", "words", "--files", data / "own.yaml", "--card", "--no-controls")
     again = (model / "README.md").read_text("utf-8")
     assert again.count("## Audit") == 1
     assert "CrowS" not in again
@@ -123,20 +123,20 @@ def test_a_masked_model_from_files_to_the_page(
         monkeypatch.setattr(
             one, "scores", lambda *_, one=one, scores=one.scores: computed.append(one.name) or scores(*_)
         )
-    assert json.loads(bertie.good("audit", model, "--data", data, "-o", out, "--json")) == found
+    assert json.loads(bertie.good("audit", model, "--files", data, "-o", out, "--json")) == found
     assert computed == ["words"]  # the last line was partially written
-    code, _, err = bertie("audit", model, "--data", data, "-o", out, "--limit", 2)
+    code, _, err = bertie("audit", model, "--files", data, "-o", out, "--limit", 2)
     assert code == 2
     assert "an audit with other settings or data:\n  limit: None -> 2\n" in err
-    code, _, err = bertie("audit", model, "--data", data, "-o", out, "--precision", "bf16")
+    code, _, err = bertie("audit", model, "--files", data, "-o", out, "--precision", "bf16")
     assert (code, "precision: fp32 -> bf16\n" in err) == (2, True)
-    bertie.good("audit", model, "--data", data, "-o", out, "--limit", 2, "--overwrite")
+    bertie.good("audit", model, "--files", data, "-o", out, "--limit", 2, "--overwrite")
 
 
 def test_a_classifier_by_group_and_with_exchanged_words(
     bertie: CommandLine, classifier: Path, table: Path, data: Path
 ) -> None:
-    asked = ("audit", classifier, "--table", table, "--group", "size", "--data", data / "own.yaml")
+    asked = ("audit", classifier, "--table", table, "--group", "size", "--files", data / "own.yaml")
     found = json.loads(bertie.good(*asked, "--sets", "groups,flips", "--json"))
     groups, flips = ({one["name"]: one for one in each["figures"]} for each in found["sets"])
     assert groups["short: gap of the true positive rate, yes"]["items"] == 6  # of 12 rows, those with this label
@@ -155,26 +155,26 @@ def test_what_a_model_cannot_have_is_named(
 ) -> None:
     cases: list[tuple[tuple[Any, ...], int, str]] = [
         (
-            (classifier, "--sets", "crows-pairs", "--data", data),
+            (classifier, "--sets", "crows-pairs", "--files", data),
             2,
             "needs a masked-LM head. This model can have: words",
         ),
         ((classifier, "--sets", "crows"), 2, "Did you mean 'crows-pairs'?"),
-        ((model, "--sets", "crows-pairs"), 2, "--data"),
+        ((model, "--sets", "crows-pairs"), 2, "--files"),
         ((model, "--sets", "groups", "--table", table), 2, "needs a classifier"),
         ((classifier, "--sets", "groups", "--table", table), 2, "--group"),
         ((classifier, "--group", "size"), 2, "--table"),
         ((classifier, "--table", table, "--group", "sise"), 3, "Did you mean 'size'?"),
         ((classifier, "--table", table, "--group", "text", "--sets", "groups"), 3, "at least 10 rows"),
         ((classifier, "--table", tmp_path / "none.csv", "--group", "x"), 3, "none.csv"),
-        ((model, "--data", tmp_path / "none"), 3, "does not exist"),
-        ((model, "--data", data / "LICENSE"), 3, "No audit set was recognized"),
+        ((model, "--files", tmp_path / "none"), 3, "does not exist"),
+        ((model, "--files", data / "LICENSE"), 3, "No audit set was recognized"),
         ((tmp_path / "nothing",), 3, "nothing"),
     ]
     for arguments, code, words in cases:
         found, out, err = bertie("audit", *arguments)
         assert (found, words in " ".join(err.split())) == (code, True), (arguments, found, out, err)
-    _, _, err = bertie("audit", classifier, "--data", data, "--no-controls")
+    _, _, err = bertie("audit", classifier, "--files", data, "--no-controls")
     assert "crows-pairs is left out: it needs a masked-LM head" in err
 
 
@@ -191,7 +191,7 @@ def test_malformed_files_are_refused(bertie: CommandLine, model: Path, tmp_path:
     path = tmp_path / "pairs.csv"
     path.write_text(text, "utf-8")
     out = tmp_path / "out"
-    code, _, err = bertie("audit", model, "--data", path, "-o", out)
+    code, _, err = bertie("audit", model, "--files", path, "-o", out)
     assert code == 3, err
     assert words in " ".join(err.split())
     assert not (out / "report.html").exists()

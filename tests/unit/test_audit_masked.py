@@ -16,7 +16,7 @@ from bertie.apps.audit.pairs import CrowsPairs, SentencePair, positions
 from bertie.apps.audit.stereoset import BetweenSentences, InsideSentence, StereoContext, filler, scored_terms
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
-from bertie.runs.models import load_model as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 

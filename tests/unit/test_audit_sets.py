@@ -21,7 +21,7 @@ from bertie.apps.audit.words import WordAssociations, associations, effect_size,
 from bertie.errors import DataError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.io.tables import Example
-from bertie.runs.models import load_model as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.text.particles import followed, resolve_particles
 from bertie.text.swaps import Swaps
 

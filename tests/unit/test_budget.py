@@ -12,9 +12,9 @@ from bertie import families
 from bertie.errors import Stopped, UsageError
 from bertie.runs import domains
 from bertie.runs.budget import check_disk
-from bertie.runs.models import load_model as load_module
 from bertie.runs.pretrain import plan_pretraining, run_pretrain
 from bertie.runs.pretraining import PreparedRun
+from bertie.runs.weights import load_model as load_module
 from bertie.runs.work import _steps_of_seconds, with_minutes
 from bertie.train.callbacks import EachStep
 from bertie.train.loop import RECENT_S, _Loop

@@ -114,6 +114,7 @@ def kill_at(monkeypatch, n):
     return lambda: alive
 
 
+@pytest.mark.promise("whole-after-kill-in-save")
 def test_a_kill_anywhere_inside_the_save_leaves_a_whole_checkpoint(tmp_path, monkeypatch, capsys):
     torn = set()
     for n in range(1, 200):
@@ -139,6 +140,7 @@ def test_a_kill_anywhere_inside_the_save_leaves_a_whole_checkpoint(tmp_path, mon
     assert len(torn) > 15
 
 
+@pytest.mark.promise("full-disk")
 def test_a_full_disk_stops_the_run_and_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     save(tmp_path, 5)
 
@@ -178,6 +180,7 @@ def damage(folder, other, name, how):
         path.write_bytes(data[: {"0": 0, "1": 1, "half": len(data) // 2, "size-1": len(data) - 1}[how]])
 
 
+@pytest.mark.promise("damaged-checkpoint")
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("how", ["0", "1", "half", "size-1", "flipped", "swapped", "deleted"])
 def test_a_damaged_file_is_named_and_the_older_checkpoint_used(tmp_path, capsys, name, how):
@@ -197,6 +200,7 @@ def test_a_damaged_file_is_named_and_the_older_checkpoint_used(tmp_path, capsys,
         checkpoint.latest(tmp_path)
 
 
+@pytest.mark.promise("damaged-checkpoint")
 def test_every_bit_of_a_manifest_matters_or_changes_nothing(tmp_path):
     folder = save(tmp_path, 5)
     path = folder / checkpoint.MANIFEST

@@ -23,8 +23,8 @@ from bertie.runs.examples import read_examples
 from bertie.runs.finetune import run_finetune
 from bertie.runs.finetune_assess import assess_run
 from bertie.runs.finetune_prepare import prepare_run, with_steps
-from bertie.runs.models import load_model
 from bertie.runs.splits import hold_out
+from bertie.runs.weights import load_model
 from bertie.training_facts import read_training_facts
 from toys import toy_model
 

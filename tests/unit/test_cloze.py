@@ -82,10 +82,10 @@ def test_from_text_to_training(bertie: Any, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text("\n\n".join("\n".join(document) for document in ENGLISH))
     bertie.good("corpus", "texts.txt", "-o", "corpus", "--splitter", "lines")
-    out = bertie.good("cloze", "corpus", "-o", "questions.jsonl", "--rows", "20", "--words", "60", "--json")
+    out = bertie.good("cloze", "corpus", "-o", "questions.jsonl", "--rows", "20", "--context-words", "60", "--json")
     assert json.loads(out)["questions"] == 20
     assert len(list(questions("questions.jsonl"))) == 20
-    bertie.good("cloze", "corpus", "-o", "pairs.txt", "--rows", "20", "--words", "60")
+    bertie.good("cloze", "corpus", "-o", "pairs.txt", "--rows", "20", "--context-words", "60")
     documents = Path("pairs.txt").read_text().strip().split("\n\n")
     rows = [json.loads(line) for line in Path("questions.jsonl").read_text().splitlines()]
     assert documents == [f"{row['question']} {row['answers'][0]['text']}\n{row['context']}" for row in rows]
@@ -96,7 +96,7 @@ def test_from_text_to_training(bertie: Any, tmp_path: Path, monkeypatch: pytest.
     code, _, err = bertie("cloze", "corpus", "-o", "more.jsonl", "--rows", "999")
     assert code == 0
     assert "has only" in err
-    code, _, err = bertie("cloze", "corpus", "-o", "none.jsonl", "--words", "3")
+    code, _, err = bertie("cloze", "corpus", "-o", "none.jsonl", "--context-words", "3")
     assert (code, "choose from 50 to 1,000" in err, Path("none.jsonl").exists()) == (2, True, False)
     Path("plain.txt").write_text("nothing with any name or number is in here at all, my friend.\n")
     bertie.good("corpus", "plain.txt", "-o", "plain")

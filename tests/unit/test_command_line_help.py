@@ -40,6 +40,21 @@ def test_options_of_one_name_have_one_heading() -> None:
     assert not {name for name in names if name not in used}, "an option that no command has"
 
 
+def test_an_option_takes_values_of_one_kind_in_every_command() -> None:
+    """One name has one meaning, so `--layers` is not a number here and a list there."""
+    same = {"<path>": "<str>", "<list[path]>": "<str>", "<list[str]>": "<str>", "<en|ko>": "<str>"}
+    kinds: dict[str, dict[str, str]] = {}
+    for row in rows().values():
+        command = load_command(row)
+        for inner in getattr(command, "commands", {"": command}).values():
+            context = inner.make_context("", [], resilient_parsing=True)
+            for one in inner.params:
+                if one.param_type_name == "option":
+                    kind = one.display_type(context).replace(" range", "")
+                    kinds.setdefault(max(one.opts, key=len), {})[same.get(kind, kind)] = row.name
+    assert {name: found for name, found in kinds.items() if len(found) > 1} == {}
+
+
 @pytest.mark.parametrize("command", ["finetune", "pretrain", "predict", "evaluate"])
 def test_every_option_of_a_long_command_is_below_a_heading(command: str, bertie: CommandLine) -> None:
     assert len(load_command(rows()[command]).params) > MAX_UNGROUPED_OPTIONS

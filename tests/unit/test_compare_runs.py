@@ -38,7 +38,7 @@ def test_two_runs_side_by_side(runs, bertie, tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert "Training curves" in page
     assert "<svg" in page
-    bertie.good("compare", *runs, "--card", runs[1] / "model")
+    bertie.good("compare", *runs, "--card-of", runs[1] / "model")
     card = (runs[1] / "model" / "README.md").read_text()
     assert re.search(r"\| a \| 2 \| accuracy 0?\.?\d+.* \(.* to .*\)", card)
     assert card.count("## Compared runs") == 1
@@ -47,7 +47,7 @@ def test_two_runs_side_by_side(runs, bertie, tmp_path):
 def test_what_cannot_be_compared_says_so(runs, bertie, tmp_path):
     code, _, err = bertie("compare", runs[1])
     assert (code, "needs at least two runs" in err) == (2, True)
-    code, _, err = bertie("compare", *runs, "--card", tmp_path)
+    code, _, err = bertie("compare", *runs, "--card-of", tmp_path)
     assert (code, "is not a model folder" in " ".join(err.split())) == (3, True)
     code, _, err = bertie("compare", runs[1], tmp_path / "nothing")
     assert (code, "is not a run" in " ".join(err.split())) == (3, True)

@@ -18,7 +18,7 @@ from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.int8 import Int8Weight, added_together, excess
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.training_facts import TrainingFacts
 from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors, toy_writer
 
@@ -223,11 +223,11 @@ def test_pairs_are_calibrated_as_pairs(folder, tmp_path, bertie, monkeypatch):
     ("options", "message"),
     [
         (["--layers", 1, "--epochs", 5], "--epochs needs training"),
-        (["--max-drop", 0.1], "--max-drop, --size, --speed and --minutes need"),
+        (["--max-drop", 0.1], "--max-drop, --max-size, --speed and --minutes need"),
         (["--layers", 1, "--text", "a"], "--text and --label name columns"),
         (["--layers", 1, "--label", "a", "--texts", "x.txt"], "--label names a column of labeled"),
         (["--layers", 1, "--texts", "nonexistent.txt"], "--texts has no effect"),
-        (["--train", "a.csv", "--data", "b.csv", "--embeddings", 4], "--embeddings and --float"),
+        (["--train", "a.csv", "--dev", "b.csv", "--embeddings", 4], "--embeddings and --float"),
         (["--layers", 1, "--distil", "--train", "a.csv", "--epochs", "inf"], "--epochs is inf"),
     ],
 )

@@ -16,7 +16,7 @@ from bertie.io.tables import Example
 from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Groups
-from bertie.runs.models import load_model as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.tasks import Prediction, SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
@@ -65,7 +65,7 @@ def test_the_quickest_within_the_limits_is_kept(model, files, tmp_path, bertie, 
     monkeypatch.setattr(Recipe, "to_try", lambda config, **_: few)
     monkeypatch.setattr(compressing, "RESAMPLED", 1)
     out = tmp_path / "out"
-    command = ("compress", model, "--train", files / "train.csv", "--data", files / "dev.csv", "-o", out)
+    command = ("compress", model, "--train", files / "train.csv", "--dev", files / "dev.csv", "-o", out)
     common = ("--max-drop", "0.9", "--epochs", "1")
     code, _, err = bertie(*command, *common, "--minutes", "0")  # nothing is begun
     assert (code, "No model was measured" in err) == (3, True)
@@ -109,24 +109,24 @@ def test_short_texts_leave_out_what_they_cannot_calibrate(model, files, tmp_path
     given = []
     monkeypatch.setattr(Recipe, "to_try", lambda config, **asked: given.append(asked) or [Recipe(neurons=32)])
     train, dev = files / "train.csv", files / "dev.csv"  # 100 texts to train on, with fewer than 2,600 tokens
-    bertie.good("compress", model, "--train", train, "--data", dev, "--max-drop", "1", "-o", tmp_path / "out")
+    bertie.good("compress", model, "--train", train, "--dev", dev, "--max-drop", "1", "-o", tmp_path / "out")
     assert given == [{"learns": True, "int8": False, "int4": False}]
 
 
 def test_bad_input_is_refused_in_one_line(model, files, tmp_path, bertie):
-    data = ("--data", files / "dev.csv")
+    data = ("--dev", files / "dev.csv")
     (tmp_path / "bare.csv").write_text("text\nabc\n")
     for arguments, code, said in (
         ((*data, "--layers", "1"), 2, "Bertie chooses what to try"),
-        ((*data, "--size", "small"), 2, "--size is 'small'"),
+        ((*data, "--max-size", "small"), 2, "--max-size is 'small'"),
         ((*data, "--speed", "fast"), 2, "--speed is 'fast'"),
-        (("--size", "3MB", "--texts", files / "dev.csv"), 2, "need labeled examples"),
+        (("--max-size", "3MB", "--texts", files / "dev.csv"), 2, "need labeled examples"),
         (data, 2, "There is nothing to try"),
         (("--neurons", "32"), 2, "--train"),
         (("--neurons", "9999", "--train", files / "train.csv"), 2, "each layer has 64"),
         (("--trim",), 2, "No texts given"),
         (("--distil", "--train", files / "train.csv"), 2, "--distil, --layer-wise and --movement need --train"),
-        (("--data", tmp_path / "bare.csv"), 3, "label"),
+        (("--dev", tmp_path / "bare.csv"), 3, "label"),
     ):
         found, _, err = bertie("compress", model, *arguments, "-o", tmp_path / "out")
         assert (found, said in " ".join(err.split())) == (code, True), (arguments, err)

@@ -79,6 +79,7 @@ def test_documents_come_out_in_order_clean_split_and_once(tmp_path):
     assert shards.manifest["config"]["splitter"] == "rules"
 
 
+@pytest.mark.promise("every-record")
 def test_every_bad_record_is_in_the_quarantine_with_its_place(tmp_path, inputs, small_units):
     conserved(corpus.build_shards([inputs], tmp_path / "out"))
     rows = [json.loads(line) for line in (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()]
@@ -98,6 +99,7 @@ def test_any_number_of_workers_makes_the_same_bytes(tmp_path, inputs, small_unit
     assert not list((tmp_path / "1").glob(".*"))
 
 
+@pytest.mark.promise("every-record")
 @given(data=st.data())
 @settings(max_examples=25)
 def test_nothing_is_lost_whatever_the_mix(tmp_path_factory, data):
@@ -127,6 +129,7 @@ def test_nothing_is_lost_whatever_the_mix(tmp_path_factory, data):
     assert len(texts) == len(set(texts)) == account["kept"]
 
 
+@pytest.mark.promise("every-record")
 def test_one_line_of_fifty_megabytes_is_dropped_in_bounded_memory(tmp_path):
     import resource
 
@@ -163,6 +166,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.promise("same-corpus")
 def test_killed_at_any_moment_and_gone_on_with_by_any_workers_the_bytes_are_the_same(
     tmp_path, inputs, tokenizer, small_units
 ):

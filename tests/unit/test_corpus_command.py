@@ -169,6 +169,7 @@ def test_a_reader_that_leaves_is_no_failure(tmp_path):
     assert (shown.returncode, err) == (0, "")
 
 
+@pytest.mark.promise("signals")
 def test_ctrl_c_says_so(bertie, monkeypatch, tmp_path):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt

@@ -57,11 +57,12 @@ def slowly(number, unit, config, work, size, evaluation=""):
 def test_without_ray_it_says_what_to_install(tmp_path, inputs, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(UsageError, match=r"bertie\[scale\]"):
-        corpus.build_shards([inputs], tmp_path / "out", engine="ray")
+        corpus.build_shards([inputs], tmp_path / "out", on="ray")
     with pytest.raises(UsageError, match="Did you mean 'ray'"):
-        corpus.build_shards([inputs], tmp_path / "out", engine="rays")
+        corpus.build_shards([inputs], tmp_path / "out", on="rays")
 
 
+@pytest.mark.promise("same-corpus")
 @pytest.mark.slow
 def test_one_process_several_and_ray_with_a_worker_killed_make_the_same_bytes(tmp_path, inputs, tokenizer, monkeypatch):
     pytest.importorskip("ray")
@@ -72,8 +73,8 @@ def test_one_process_several_and_ray_with_a_worker_killed_make_the_same_bytes(tm
     monkeypatch.setenv("PYTHONPATH", os.path.dirname(__file__))  # where the workers find `slowly`
     slowly.__module__ = os.path.splitext(os.path.basename(__file__))[0]
     monkeypatch.setattr(corpus, "prepare", slowly)
-    corpus.build_shards([inputs], tmp_path / "ray", config, workers=2, engine="ray")
-    corpus.encode_corpus(tmp_path / "ray", tokenizer, workers=2, engine="ray")
+    corpus.build_shards([inputs], tmp_path / "ray", config, workers=2, on="ray")
+    corpus.encode_corpus(tmp_path / "ray", tokenizer, workers=2, on="ray")
     killed = json.loads((tmp_path / "struck").read_text())["pid"]
     assert killed != os.getpid()
     assert files(tmp_path / "one") == files(tmp_path / "two") == files(tmp_path / "ray")
@@ -86,4 +87,4 @@ def test_what_a_task_raises_on_ray_is_raised_here(tmp_path):
     from bertie.data.prepare import prepare
 
     with pytest.raises(ValueError, match="dedup"):  # pydantic's
-        list(executors.ENGINES["ray"](prepare, [(0, unit, tmp_path / "result")], 1))
+        list(executors.PLACES["ray"](prepare, [(0, unit, tmp_path / "result")], 1))

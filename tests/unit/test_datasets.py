@@ -44,6 +44,7 @@ def test_a_row_names_a_task_its_metrics_and_its_terms(name):
         assert set(row.metrics) <= set(task.scores().compute())
 
 
+@pytest.mark.promise("oddities-of-published-files")
 def test_files_are_read_as_they_are_published(tmp_path):
     found = {}
     for name in CONTENT:

@@ -23,7 +23,7 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.metrics.base import Float
 from bertie.models.convert import convert_folder
 from bertie.nn.linear import Linear
-from bertie.runs.models import load_model as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.tasks.embed import EmbedTask
 from bertie.text.swaps import Swaps
 from toys import CommandLine, toy_model
@@ -172,7 +172,7 @@ def test_the_command_writes_a_folder_and_tells_before_and_after(
     )
     out, page, tuned = tmp_path / "out", tmp_path / "page.html", tmp_path / "reading.yaml"
     tuned.write_text(f"train_file: {rows_of(tmp_path)}\nmax_length: 16\nepochs: 0.2\n", "utf-8")
-    asked = ("--pairs", own, "--data", own, "--finetune", tuned, "--seeds", "2", "--page", page)
+    asked = ("--pairs", own, "--files", own, "--finetune", tuned, "--seeds", "2", "--page", page)
     said = bertie.good("debias", folder, texts, *asked, "-o", out, "--json")
     found = json.loads(said)
     assert {one["place"] for one in found["removed"]} == {"masked-LM head", "pooler"}
@@ -228,7 +228,7 @@ def test_sentence_vectors_get_a_dense_module(bertie: CommandLine, tmp_path: Path
     assert (code, "bertie evaluate" in err, out.exists()) == (2, True, False)
     code, _, err = bertie("debias", folder, texts, "--how", "pca", "-o", out)
     assert (code, "Unknown remedy 'pca'" in err) == (2, True)
-    found = json.loads(bertie.good("debias", folder, texts, "--pairs", own, "--data", own, "-o", out, "--json"))
+    found = json.loads(bertie.good("debias", folder, texts, "--pairs", own, "--files", own, "-o", out, "--json"))
     assert [one["place"] for one in found["removed"]] == ["sentence vectors"]
     ours = package.embed(out, TEXTS[:4])
     assert np.abs(ours - package.embed(folder, TEXTS[:4])).max() > 1e-3
@@ -274,7 +274,7 @@ def test_counterfactual_texts_are_written_in_both_forms(bertie: CommandLine, tmp
     ]
     code, _, err = bertie("counterfactual", texts, "-o", out)
     assert (code, "--overwrite" in err) == (2, True)
-    code, _, err = bertie("counterfactual", texts, "-o", tmp_path / "x.jsonl", "--list", "gender")
+    code, _, err = bertie("counterfactual", texts, "-o", tmp_path / "x.jsonl", "--pair-list", "gender")
     assert (code, "gender words" in err) == (2, True)
     code, _, err = bertie("counterfactual", texts, "-o", tmp_path / "both.txt")
     assert (code, "Use .jsonl." in " ".join(err.split())) == (2, True)

@@ -21,7 +21,7 @@ from bertie.models.encoder import Encoder
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks import SequenceTask, with_task
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts

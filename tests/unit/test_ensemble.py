@@ -11,7 +11,7 @@ from bertie.infer.choose import engine_of
 from bertie.infer.ensemble import Ensemble
 from bertie.infer.predict import Predictor
 from bertie.models.config import EncoderConfig
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks import with_task
 from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer

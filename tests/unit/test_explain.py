@@ -199,7 +199,7 @@ def test_the_command(tmp_path: Path, bertie: Any) -> None:
     assert [row["method"] for row in rows] == ["integrated gradients", "occlusion"]
     assert [row["text"] for row in rows[0]["words"]][1:-1] == TEXT.split()
     assert out.stat().st_size < 2e6
-    code, stdout, _ = bertie("explain", tmp_path / "m", TEXT, "--label", "pos")
+    code, stdout, _ = bertie("explain", tmp_path / "m", TEXT, "--target", "pos")
     assert code == 0
     assert "label pos" in stdout
     _, stdout, _ = bertie("explain", tmp_path / "m", "영화 the film")
@@ -207,7 +207,7 @@ def test_the_command(tmp_path: Path, bertie: Any) -> None:
     assert len({cell_len(line[: line.index(".")]) for line in lines}) == 1, "Korean letters are two columns wide"
     for arguments, said in (
         ((TEXT, "--methods", "lime"), "ig"),
-        ((TEXT, "--label", "poss"), "pos"),
+        ((TEXT, "--target", "poss"), "pos"),
         (("a", "b", "c"), "3 texts"),
         ((TEXT, "-o", out), "--overwrite"),
         (("   ",), "no words"),

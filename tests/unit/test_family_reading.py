@@ -15,7 +15,7 @@ from bertie.io.tables import Example
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
 from bertie.objectives.source import PretrainingSource, corrupted_texts
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks.source import batch_of_examples, encode_examples
 from bertie.text.tokenizer import Tokenizer
 

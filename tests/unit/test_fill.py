@@ -8,7 +8,7 @@ from bertie.apps.explain.targets import question_of
 from bertie.apps.explain.words import text_words
 from bertie.hub.names import bundled
 from bertie.infer.fill import Masked
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 
 

@@ -16,9 +16,8 @@ from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
 from bertie.io.words import TaggedExample
 from bertie.metrics.answers import QaPrediction
-from bertie.metrics.base import wilson
+from bertie.metrics.base import wilson, with_intervals
 from bertie.metrics.confusion import Confusion
-from bertie.metrics.intervals import with_intervals
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.tags import TagScores
 from bertie.report import sections
@@ -298,7 +297,7 @@ def test_evaluation_forgets_answers_as_it_goes(model, train, tmp_path, monkeypat
             alive[0] -= 1
 
     monkeypatch.setattr("bertie.tasks.sequence.Prediction", Counted)
-    from bertie.runs.models import load_model
+    from bertie.runs.weights import load_model
 
     predictor = Predictor(load_model(tmp_path / "run" / "model"))
     file = write(tmp_path / "long.tsv", rows(400))

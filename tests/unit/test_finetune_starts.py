@@ -143,6 +143,7 @@ def test_the_best_weights_of_a_run_that_was_killed_before_its_first_checkpoint_a
     assert weights[0].read_bytes() != weights[1].read_bytes()
 
 
+@pytest.mark.promise("damaged-bits")
 def test_a_flipped_bit_in_any_file_of_seeds_is_found(home, tmp_path):
     settings = config(home, select="best", epochs=1, **{"train.save_every": 100, "train.keep": 1})
     with one_thread():

@@ -12,7 +12,7 @@ from bertie.apps.explain.targets import _choose
 from bertie.errors import DataError, UsageError
 from bertie.models.facts import Facts
 from bertie.models.model import TorchModel
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks import SequenceTask, with_task
 from bertie.text.tokenizer import Tokenizer
 from toys import TOY_WORDS, toy_model

@@ -70,6 +70,7 @@ def test_a_line_is_the_mean_over_predictions_not_over_steps(tmp_path):
     assert line["nsp_loss"] == pytest.approx(expected["nsp"], rel=1e-5)
 
 
+@pytest.mark.promise("workers-change-nothing")
 def test_any_number_of_workers_gives_the_same_run(unbroken, tmp_path):
     for workers in (0, 2):
         nano_fit(tmp_path / str(workers), workers=workers)
@@ -136,6 +137,7 @@ def test_the_model_is_left_in_the_mode_and_precision_it_came_in(tmp_path):
 # Signals -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_the_step_saves_and_resumes_equal(unbroken, tmp_path, number):
     before = signal.getsignal(number)
@@ -167,6 +169,7 @@ def test_a_temporary_run_that_is_stopped_names_no_checkpoint():
     assert not run.exists()
 
 
+@pytest.mark.promise("signals")
 def test_a_second_ctrl_c_interrupts_at_once_and_the_last_checkpoint_stands(unbroken, tmp_path):
     def twice(step):
         if step == 7:
@@ -190,6 +193,7 @@ def test_it_runs_outside_the_main_thread(tmp_path):
 # Faults --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("not-a-number")
 @pytest.mark.parametrize("where", ["loss", "gradient"])
 def test_a_loss_that_is_no_number_stops_and_names_step_and_samples(tmp_path, where):
     model = nano_model()
@@ -230,6 +234,7 @@ def test_an_error_of_the_source_ends_the_run(tmp_path):
     assert (tmp_path / "checkpoint-5").is_dir()
 
 
+@pytest.mark.promise("full-disk")
 def test_a_disk_that_is_full_when_metrics_are_written_stops_the_run(tmp_path, monkeypatch):
     class FullFile:
         def __init__(self, file):
@@ -274,6 +279,7 @@ def stopped(tmp_path):
     return run
 
 
+@pytest.mark.promise("changed-settings")
 @pytest.mark.parametrize(
     ("change", "row"),
     [
@@ -293,6 +299,7 @@ def test_a_run_with_other_settings_or_data_is_refused_with_the_difference(stoppe
     assert (stopped / "metrics.jsonl").read_bytes() == before
 
 
+@pytest.mark.promise("changed-settings")
 def test_a_change_that_is_allowed_by_key_goes_on(stopped):
     known = {"tokenizer": "t1", "corpus": "c1"}
     with pytest.raises(UsageError, match=r"there is no such setting. Did you mean 'optim.lr'"):

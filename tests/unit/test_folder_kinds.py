@@ -6,7 +6,7 @@ import pytest
 
 from bertie.errors import DataError
 from bertie.folders import FOLDER_KINDS, check_folder_kind
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 
 FOLDERS = {

@@ -214,7 +214,7 @@ def test_the_command(tmp_path: Path, bertie: Any, trained: Any) -> None:
     lines = [f"{example.texts[0]},{example.label}" for example in examples]
     (tmp_path / "d.csv").write_text("\n".join(["text,label", *lines]), encoding="utf-8")
     file, out = conllu(tmp_path, 120), tmp_path / "page.html"
-    given = ("--texts", tmp_path / "t.txt", "--parsed", file, "--data", tmp_path / "d.csv", "--points", 2)
+    given = ("--texts", tmp_path / "t.txt", "--parsed", file, "--dev", tmp_path / "d.csv", "--points", 2)
     found = [
         json.loads(line) for line in bertie.good("heads", tmp_path / "m", *given, "-o", out, "--json").splitlines()
     ]
@@ -231,7 +231,7 @@ def test_the_command(tmp_path: Path, bertie: Any, trained: Any) -> None:
     bare = tmp_path / "bare.conllu"
     bare.write_text("\n".join("\t".join([str(n), "a", *"________"]) for n in (1, 2)) + "\n\n", encoding="utf-8")
     for arguments, code, words in (
-        ((), 2, "--texts, --parsed or --data"),
+        ((), 2, "--texts, --parsed or --dev"),
         (("--parsed", bare), 3, "a head that is not a word"),
         (("--parsed", tmp_path / "none.conllu"), 3, "none.conllu"),
         (("--texts", tmp_path / "t.txt", "--max-length", 900), 2, "--max-length is 900"),
@@ -243,6 +243,6 @@ def test_the_command(tmp_path: Path, bertie: Any, trained: Any) -> None:
     toy_model(tmp_path / "plain", LETTERS)
     code, _, err = bertie("heads", tmp_path / "plain", "--texts", tmp_path / "d.csv", "--points", 3)
     assert (code, "--points counts" in err) == (2, True)
-    code, _, err = bertie("heads", tmp_path / "plain", "--data", tmp_path / "d.csv")
+    code, _, err = bertie("heads", tmp_path / "plain", "--dev", tmp_path / "d.csv")
     assert code == 2
     assert "no task head" in err

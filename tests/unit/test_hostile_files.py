@@ -30,6 +30,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.promise("hostile-files")
 @pytest.mark.parametrize("name", READERS)
 def test_only_regular_files_are_opened(name: str, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
@@ -90,6 +91,7 @@ def test_the_published_rules_pass_the_check(charsmap: bytes) -> None:
     check_charsmap(charsmap)
 
 
+@pytest.mark.promise("hostile-files")
 def test_rules_that_pass_the_check_read_any_text(charsmap: bytes) -> None:
     """Damaged at random, they are refused, or the engine comes to no harm by them."""
     rng = random.Random(0)
@@ -155,6 +157,7 @@ TEMPLATES = {
 }
 
 
+@pytest.mark.promise("hostile-files")
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_no_model_can_read_is_refused(name: str, tmp_path: Path) -> None:
     post, message = TEMPLATES[name]

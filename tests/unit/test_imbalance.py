@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import bertie as package
+from bertie import safe_yaml
 from bertie.errors import DataError, UsageError
 from bertie.sklearn import InputError, TextClassifier, TextRegressor
 from toys import CommandLine, toy_model
@@ -204,6 +205,15 @@ def test_scikit_learn_has_weights_of_rows_and_classes(model: Path) -> None:
         TextClassifier(model, **options).fit(X, y, sample_weight=np.zeros(200))
     with pytest.raises(UsageError, match="class_weights has 'maybe', which is no label"):
         TextClassifier(model, class_weight={"maybe": 1}, **options).fit(X, y)
+
+
+@pytest.mark.parametrize("weights", ["yes=10,no=0.5", "{yes: 10, no: 0.5}", '{"yes": 10, "no": 0.5}'])
+def test_weights_are_pairs_or_a_mapping(
+    weights: str, model: Path, table: Path, tmp_path: Path, bertie: CommandLine
+) -> None:
+    run = tmp_path / "run"
+    bertie.good("finetune", model, "--train", table, "-o", run, "--class-weights", weights, *OPTIONS)
+    assert safe_yaml.parsed((run / "run.yaml").read_text())["class_weights"] == {"yes": 10, "no": 0.5}  # type: ignore[index]
 
 
 @pytest.mark.parametrize("value", ["nan", "x", "inf"])

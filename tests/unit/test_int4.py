@@ -19,7 +19,7 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.models.int4 import Int4Weight, group_features
 from bertie.models.int8 import Int8Weight
 from bertie.models.weights import WORD_EMBEDDINGS
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors
 
 

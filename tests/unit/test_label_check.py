@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertie.evaluation.label_check import FOLDS, folds, suspects
+from bertie.evaluation.label_check import FOLDS, contradicted, folds, suspects
 from bertie.io.tables import Example
-from bertie.metrics.confident import contradicted
 from bertie.tasks import TASKS
 from toys import FAST, CommandLine, toy_model
 

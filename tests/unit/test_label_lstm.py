@@ -13,7 +13,7 @@ from bertie.errors import DataError, UsageError
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 from toys import FAST, CommandLine, toy_model
 

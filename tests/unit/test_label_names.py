@@ -14,7 +14,7 @@ from bertie.io.tables import read_examples as read
 from bertie.metrics.tags import renamed
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from toys import CommandLine, toy_model
 
 Form = Literal["NFC", "NFD"]

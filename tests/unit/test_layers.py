@@ -17,7 +17,7 @@ from bertie.errors import DataError, UsageError
 from bertie.infer.layers import token_vectors
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.facts import Facts
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model
 
@@ -68,9 +68,9 @@ def test_layers_equal_those_of_transformers(name: str, tmp_path: Path, encoder: 
 
 
 def test_other_texts_of_the_batch_change_nothing(encoder: Path) -> None:
-    together = library.embed(encoder, TEXTS, tokens=True, layers="all", device="cpu")
+    together = library.embed(encoder, TEXTS, tokens=True, from_layers="all", device="cpu")
     for text, found in zip(TEXTS, together, strict=True):
-        (alone,) = library.embed(encoder, [text], tokens=True, layers="all", device="cpu")
+        (alone,) = library.embed(encoder, [text], tokens=True, from_layers="all", device="cpu")
         assert alone.tokens == found.tokens
         for layer, vectors in alone.vectors.items():
             np.testing.assert_allclose(found.vectors[layer], vectors, atol=1e-5)
@@ -121,12 +121,14 @@ def test_words_are_the_mean_or_the_first_of_their_tokens(encoder: Path) -> None:
 def test_files_read_back(encoder: Path, tmp_path: Path, bertie: CommandLine) -> None:
     table = tmp_path / "t.csv"
     table.write_text("text,n\na b c,1\n,2\nundoing d,3\n")
-    expected = library.embed(encoder, ["a b c", "undoing d"], tokens=True, layers=[0, 3], device="cpu")
+    expected = library.embed(encoder, ["a b c", "undoing d"], tokens=True, from_layers=[0, 3], device="cpu")
     flat = {layer: np.concatenate([one.vectors[layer] for one in expected]) for layer in (0, 3)}
     tokens = [token for one in expected for token in one.tokens]
     for kind in ("npz", "safetensors", "parquet"):
         path = tmp_path / f"t.{kind}"
-        code, _, err = bertie("embed", encoder, table, "--text", "text", "--tokens", "--layers", "0,-1", "-o", path)
+        code, _, err = bertie(
+            "embed", encoder, table, "--text", "text", "--tokens", "--from-layers", "0,-1", "-o", path
+        )
         assert code == 0, err
         assert "2 of 3 texts" in err
         if kind == "parquet":
@@ -155,10 +157,10 @@ def test_bad_input_of_token_vectors(encoder: Path, tmp_path: Path, bertie: Comma
     texts, out = tmp_path / "t.txt", tmp_path / "t.npz"
     texts.write_text("a b\n")
     for arguments, code, said in (
-        (("--tokens", "--layers", "9", "-o", out), 2, "layers 0 (embeddings) to 3"),
+        (("--tokens", "--from-layers", "9", "-o", out), 2, "layers 0 (embeddings) to 3"),
         (("--tokens",), 2, "-o FILE.npz"),
         (("--tokens", "-o", tmp_path / "t.npy"), 2, ".safetensors"),
-        (("--layers", "0", "-o", tmp_path / "t.npy"), 2, "--tokens"),
+        (("--from-layers", "0", "-o", tmp_path / "t.npy"), 2, "--tokens"),
         (("--tokens", "--pooling", "cls", "-o", out), 2, "--tokens excludes --pooling"),
     ):
         found = bertie("embed", encoder, texts, *arguments)
@@ -172,4 +174,4 @@ def test_bad_input_of_token_vectors(encoder: Path, tmp_path: Path, bertie: Comma
     with pytest.raises(DataError, match="empty"):
         library.embed(encoder, [" "], tokens=True)
     with pytest.raises(UsageError, match="`tokens=True`"):
-        library.embed(encoder, ["a"], layers="all")
+        library.embed(encoder, ["a"], from_layers="all")

@@ -182,6 +182,7 @@ def test_how_many_are_predicted():
         assert prediction_counts(np.array([length]), np.array([999]), rate=0.15, most=20) == expected
 
 
+@pytest.mark.promise("batches-as-published")
 def test_80_10_10():
     batch = ragged([list(range(8, 40)) * 4] * 400)
     draws = Draws(key(3, np.arange(400)))
@@ -202,6 +203,7 @@ def test_80_10_10():
     assert chisquare(places[1:129]).pvalue > 0.001  # every place alike
 
 
+@pytest.mark.promise("batches-as-published")
 def test_special_tokens_are_never_predicted_but_unknown_words_are():
     batch = ragged([[UNK, MASK, SEP, UNK, CLS, UNK]] * 50)
     chosen = chosen_of("token", batch, counts_of(batch, rate=0.9))

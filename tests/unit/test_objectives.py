@@ -96,6 +96,7 @@ def joined(batches):
     return replace(Batch.of(replace(whole, labels={})), labels=labels)
 
 
+@pytest.mark.promise("batches-as-published")
 @given(step=st.integers(0, 400), seed=st.integers(0, 100), form=st.sampled_from(["original", "corrected"]))
 def test_invariants_of_a_batch(shards, tokenizer, step, seed, form):
     source = source_of(shards, tokenizer, MaskedLM() + NextSentence(form), seed=seed)
@@ -135,6 +136,7 @@ def source_labels(source, step):
     return [int(source.plan(e).rows["label"][i]) for e, i in zip(epochs.tolist(), ids.tolist(), strict=True)]
 
 
+@pytest.mark.promise("batches-as-published")
 def test_masked_share_over_an_epoch(shards, tokenizer):
     source = source_of(shards, tokenizer)
     batches = [batch for step in range(source.instances_per_epoch // 16) for batch in source.batches(step)]
@@ -330,6 +332,7 @@ def test_an_objective_stands_once():
         NextSentence().heads(EncoderConfig(pooler=False))
 
 
+@pytest.mark.promise("batches-as-published")
 def test_unsuitable_corpora_are_refused(tokenizer):
     one = FakeShards([[10] * 500])
     with pytest.raises(DataError, match=r"objectives\.nsp=null"):

@@ -32,6 +32,7 @@ def test_permutations_are_uniform_enough():
     assert abs(np.corrcoef(far[1:], far[:-1])[0, 1]) < 0.02
 
 
+@pytest.mark.promise("workers-change-nothing")
 @pytest.mark.parametrize("world", [2, 3, 8])
 def test_ranks_together_see_what_one_rank_sees(world):
     order = Order(103, seed=5)
@@ -42,6 +43,7 @@ def test_ranks_together_see_what_one_rank_sees(world):
             np.testing.assert_array_equal(np.concatenate([share[i] for share in shares]), whole[i])
 
 
+@pytest.mark.promise("workers-change-nothing")
 def test_workers_asking_out_of_turn_see_the_same():
     order = Order(1000, seed=1)
     in_turn = [order.sample_ids(step, 16).tolist() for step in range(100)]
@@ -68,6 +70,7 @@ def test_epochs_differ():
     assert order.sample_ids(0, 64).tolist() != order.sample_ids(1, 64).tolist()
 
 
+@pytest.mark.promise("end-at-once")
 def test_seeking_to_the_end_of_10_to_the_8_samples_costs_one_batch(monkeypatch):
     passed = []
     original = Permutation._pass

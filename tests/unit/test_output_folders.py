@@ -36,6 +36,7 @@ def tree(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
 
 
+@pytest.mark.promise("whole-or-absent")
 def test_a_folder_is_whole_or_absent(tmp_path):
     with suppress(ZeroDivisionError), new_folder(tmp_path / "out", KIND) as made:
         fill(made, "a.txt")
@@ -88,6 +89,7 @@ def test_an_input_is_never_replaced(tmp_path):
     check_new_file(tmp_path / "b.xlsx", inputs=[tmp_path / "a.xlsx"])
 
 
+@pytest.mark.promise("whole-or-absent")
 @pytest.mark.parametrize("moment", ["while it is written", "between the renames", "before the old one is deleted"])
 def test_killed_at_any_moment_the_same_call_works(tmp_path, moment):
     """What a killed process leaves is laid out by hand; every moment leaves one of these."""
@@ -107,6 +109,7 @@ def test_killed_at_any_moment_the_same_call_works(tmp_path, moment):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.promise("whole-or-absent")
 def test_a_killed_process_leaves_its_folder_to_the_next(tmp_path):
     code = (
         "import os, sys; from pathlib import Path; from bertie.folders import ANYTHING, new_folder\n"
@@ -120,6 +123,7 @@ def test_a_killed_process_leaves_its_folder_to_the_next(tmp_path):
     assert tree(tmp_path) == {"out/whole", "out/checksums.json"}
 
 
+@pytest.mark.promise("overwrite-keeps-others")
 @pytest.mark.parametrize("kind", [KIND, RUN], ids=["written once", "gone on with"])
 def test_what_bertie_did_not_write_is_never_deleted(tmp_path, kind):
     foreign = fill(tmp_path / "thesis", "chapter.tex", "figures/plot.png")
@@ -133,6 +137,7 @@ def test_what_bertie_did_not_write_is_never_deleted(tmp_path, kind):
     assert list(tmp_path.iterdir()) == [foreign]
 
 
+@pytest.mark.promise("overwrite-keeps-others")
 def test_a_note_in_a_run_stands_in_the_way_and_is_named(tmp_path):
     run = fill(tmp_path / "run", "run.yaml", "metrics.jsonl", "checkpoint-5/state.json", "model/notes.md")
     assert strangers(run, RUN) == ["model/notes.md"]
@@ -168,7 +173,7 @@ def test_the_list_above_knows_of_a_changed_list_inside(tmp_path):
 def test_the_card_of_a_named_model_is_not_changed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(names, "BUNDLED", (tmp_path / "models",))
     fill(tmp_path, "models/starter/README.md", "models/starter/config.json")
-    command = ("explain", "starter", "A text.", "--card"), ("heads", "starter", "--data", "x.csv", "--card")
+    command = ("explain", "starter", "A text.", "--card"), ("heads", "starter", "--dev", "x.csv", "--card")
     for line in command:
         code, _, err = CommandLine(monkeypatch, capsys)(*line)
         assert (code, "bertie convert starter -o FOLDER" in err) == (2, True), err
@@ -187,6 +192,7 @@ def test_files_in_the_list_are_ours_whatever_their_names(tmp_path):
     assert strangers(tmp_path / "out", KIND) == ["extra/"]
 
 
+@pytest.mark.promise("overwrite-keeps-others")
 def test_a_folder_that_is_being_written_is_refused_and_keeps_its_lock(tmp_path):
     code = (
         "import sys; from pathlib import Path; from bertie.folders import held; from bertie.runs.folder import RUN\n"
@@ -223,6 +229,7 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path):
     assert not (tmp_path / "gone").exists()
 
 
+@pytest.mark.promise("whole-or-absent")
 def test_leftovers_of_killed_writes_are_swept(tmp_path):
     run = fill(tmp_path / "run", "run.yaml", ".results.json.123.tmp", ".model.tmp/config.json", ".checkpoint-5.tmp/x")
     with held(run, RUN):
@@ -259,6 +266,7 @@ def test_inside_a_run_strangers_are_taken_over(tmp_path):
     assert tree(tmp_path / "model") == {"b-1.txt", "checksums.json", "mine.txt", "onnx/model.onnx"}
 
 
+@pytest.mark.promise("damaged-bits")
 def test_every_changed_byte_is_found(tmp_path):
     with new_folder(tmp_path / "out", KIND) as made:
         fill(made, "a.txt", "b-1.txt", "extra/config.json")

@@ -121,6 +121,7 @@ def release_truncate(tokens_a, tokens_b, max_num_tokens, rng):
             trunc_tokens.pop()
 
 
+@pytest.mark.promise("batches-as-published")
 @given(corpus=corpora, seed=st.integers(0, 1000), max_length=st.integers(8, 64))
 def test_original_is_the_release_algorithm(corpus, seed, max_length):
     sentences = sentences_of(corpus)
@@ -143,6 +144,7 @@ def test_original_keeps_the_quirks():
     assert one.rows["label"].any()  # after ten draws the same document will do
 
 
+@pytest.mark.promise("batches-as-published")
 @given(corpus=corpora, seed=st.integers(0, 1000), max_length=st.integers(8, 64))
 def test_corrected_invariants(corpus, seed, max_length):
     sentences = sentences_of(corpus)
@@ -305,6 +307,7 @@ def test_held_out_documents():
     assert not choose_held_out([3, 3], [0, 1, 2]).any()
 
 
+@pytest.mark.promise("damaged-shard")
 def test_plans_are_kept_and_a_damaged_one_is_made_again(tmp_path, capsys):
     sentences = random_corpus(documents=20)
     made = []

@@ -19,7 +19,7 @@ from bertie.io.table_format import TableFormat
 from bertie.io.words import TaggedExample, spaced
 from bertie.metrics.parsing import ParseScores
 from bertie.models.biaffine import COMPARED_WIDTH, RELATION_RANK, arc_scores, relation_scores
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks.datasets import DATASETS, check_dataset
 from bertie.tasks.parse import LAST, ParsePrediction, ParseTask
 from bertie.tasks.source import batch_of_examples

@@ -10,7 +10,8 @@ from bertie.data.batch import Batch
 from bertie.data.sequences import STANDS, UNSEEN, VECTORS, Sequences
 from bertie.errors import UsageError
 from bertie.models.encoder import Encoder
-from bertie.models.heads import HEADS, VocabularyHead
+from bertie.models.heads import HEADS
+from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.model import TorchModel
 from bertie.nn.layer import Layer
 

@@ -19,7 +19,7 @@ from bertie.io.tables import Example
 from bertie.objectives import MaskedLM
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import plan_finetuning, run_finetune
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks.pattern import PatternTask
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer

@@ -11,7 +11,7 @@ from bertie.cli.table import app
 from bertie.errors import DataError, UsageError
 from bertie.infer import pseudo
 from bertie.infer.pseudo import pseudo_perplexity
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.text.vocabulary import count_words, train_vocabulary
 from nano import one_thread
 

@@ -39,6 +39,7 @@ def test_a_phase_s_steps_are_those_of_its_source():
     )
 
 
+@pytest.mark.promise("unbroken-anywhere")
 @pytest.mark.parametrize("stops", [[6], [7], [8], [3, 7, 11]])
 def test_a_run_stopped_around_a_border_is_unbroken(tmp_path, stops):
     source = PhasedSource([(7, NanoSource(batch_size=8, micro_batch_size=3)), (5, NanoSource(batch_size=12, seed=1))])

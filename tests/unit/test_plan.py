@@ -85,7 +85,7 @@ def test_energy_and_carbon_of_strubell_and_patterson() -> None:
 
 @pytest.mark.parametrize(
     ("name", "measured"),
-    [("bert-tiny", 260e6), ("bert-mini", 530e6), ("bert-base", 3279e6)],  # docs/log/training-speed.md, bf16
+    [("bert-tiny", 260e6), ("bert-mini", 530e6), ("bert-base", 3279e6)],  # benchmarks/log/training-speed.md, bf16
 )
 def test_memory_of_measured_runs(name: str, measured: float) -> None:
     """32 rows of 128 tokens, of which 60% are text."""
@@ -136,13 +136,13 @@ def test_a_catalog_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_the_command(bertie: Any) -> None:
-    code, out, _ = bertie("plan", "-c", "pretrain-bert-base", "--on", "h100,this", "--gpus", "8", "--json")
+    code, out, _ = bertie("plan", "-c", "pretrain-bert-base", "--machine", "h100,this", "--gpus", "8", "--json")
     found = json.loads(out)
     assert code == 0
     assert set(found["devices"]) == {"h100", "this"}
     assert found["devices"]["h100"]["count"] == 8
     assert found["devices"]["h100"]["energy"].startswith("estimated")
-    code, out, _ = bertie("plan", "model=bert-tiny", "train.steps=1000", "--on", "l4", "--budget", "10h", "--json")
+    code, out, _ = bertie("plan", "model=bert-tiny", "train.steps=1000", "--machine", "l4", "--budget", "10h", "--json")
     rows = json.loads(out)["presets"]
     assert code == 0
     chosen = [row for row in rows if row["chosen"]]
@@ -155,7 +155,7 @@ def test_the_command(bertie: Any) -> None:
         "objectives.mlm=null",
         "objectives.nsp=null",
         "objectives.rtd.size=0.25",
-        "--on",
+        "--machine",
         "l4",
         "--json",
     )
@@ -170,18 +170,18 @@ def test_prices_of_ones_own_replace_all(tmp_path: Path, bertie: Any) -> None:
     assert known.device("l4").price == (0.5, 0.7)
     assert known.device("h100").price is None
     assert catalog.Catalog.read().device("h100").price == (1.99, 5.0)
-    code, out, _ = bertie("plan", "-c", "pretrain-bert-base", "--on", "l4,h100", "--prices", str(own), "--json")
+    code, out, _ = bertie("plan", "-c", "pretrain-bert-base", "--machine", "l4,h100", "--prices", str(own), "--json")
     found = json.loads(out)
     assert code == 0
     assert found["prices"] == {"month": "2026-11", "source": "a contract"}
     assert found["cheapest"] == ["NVIDIA L4"]
-    said = bertie("plan", "model=bert-tiny", "--on", "l4", "--price", "1")[2]
+    said = bertie("plan", "model=bert-tiny", "--machine", "l4", "--price", "1")[2]
     assert "Cheapest: NVIDIA L4 (--price)." in said
-    said = bertie("plan", "model=bert-tiny", "--on", "l4", "--prices", str(own))[2]
+    said = bertie("plan", "model=bert-tiny", "--machine", "l4", "--prices", str(own))[2]
     assert "Cheapest: NVIDIA L4 (prices of 2026-11)." in said
     lab = tmp_path / "lab.yaml"
     lab.write_text("devices: {lab: {name: Lab, tflops: 10, watts: 100, memory_gb: 8, price: [0.1, 0.1]}}")
-    said = bertie("plan", "model=bert-tiny", "--on", "lab", "--catalog", str(lab))[2]
+    said = bertie("plan", "model=bert-tiny", "--machine", "lab", "--catalog", str(lab))[2]
     assert "Cheapest: Lab (prices of 2026-05 and" in said, "the price is not of Bertie's list"
     own.write_text("priced: 2026-11-02\nprices: {l4: [0.5, 0.7]}\n")
     assert catalog.Catalog.read(None, own).priced == "2026-11-02"
@@ -216,7 +216,7 @@ def test_a_grid_without_emissions_is_refused(tmp_path: Path, bertie: Any) -> Non
 
 
 def test_a_plan_of_fine_tuning(tmp_path: Path, bertie: Any) -> None:
-    code, out, _ = bertie("plan", "-c", "finetune-squad", "model=bert-base", "--on", "l4", "--json")
+    code, out, _ = bertie("plan", "-c", "finetune-squad", "model=bert-base", "--machine", "l4", "--json")
     found = json.loads(out)
     assert code == 0
     steps, tokens = round(3 * 87_599 / 32), 32 * 384
@@ -228,17 +228,17 @@ def test_a_plan_of_fine_tuning(tmp_path: Path, bertie: Any) -> None:
     file = tmp_path / "rows.tsv"
     file.write_text("text\tlabel\n" + "".join(f"text {i}\t{'ab'[i % 2]}\n" for i in range(200)))
     code, out, _ = bertie(
-        "plan", "model=bert-tiny", f"train_file={file}", "train.batch_size=20", "--on", "l4", "--json"
+        "plan", "model=bert-tiny", f"train_file={file}", "train.batch_size=20", "--machine", "l4", "--json"
     )
     assert json.loads(out)["phases"][0]["steps"] == 3 * 180 / 20  # a tenth is held out
-    code, _, err = bertie("plan", "model=bert-tiny", "epochs=2", "--on", "l4")
+    code, _, err = bertie("plan", "model=bert-tiny", "epochs=2", "--machine", "l4")
     assert code == 2
     assert "train_file" in err
 
 
 def test_a_choice_is_a_sequence_for_each(bertie: Any) -> None:
-    one = json.loads(bertie.good("plan", "task=sequence", "model=starter-en", "data=sst2", "--on", "l4", "--json"))
-    swag = json.loads(bertie.good("plan", "task=choice", "model=starter-en", "data=swag", "--on", "l4", "--json"))
+    one = json.loads(bertie.good("plan", "task=sequence", "model=starter-en", "data=sst2", "--machine", "l4", "--json"))
+    swag = json.loads(bertie.good("plan", "task=choice", "model=starter-en", "data=swag", "--machine", "l4", "--json"))
     assert one["tokens"] == pytest.approx(67_349 * 3 * 128, rel=0.01)
     assert swag["tokens"] == pytest.approx(4 * 73_546 * 3 * 128, rel=0.01)
 
@@ -257,7 +257,7 @@ def test_the_page_holds_the_bill_the_machines_and_the_sources(tmp_path: Path, be
     code, _, err = bertie("plan", "-c", "pretrain-bert-base", "-o", str(page))
     assert code == 2
     assert "--overwrite" in err
-    code, _, _ = bertie("plan", "model=bert-tiny", "--on", "l4", "--budget", "1h", "-o", str(page), "--overwrite")
+    code, _, _ = bertie("plan", "model=bert-tiny", "--machine", "l4", "--budget", "1h", "-o", str(page), "--overwrite")
     assert code == 0
     assert "Expected loss" in page.read_text()
 
@@ -294,7 +294,7 @@ def test_the_speed_of_presets_is_tried_here() -> None:
 
 
 def test_numbers_of_a_large_budget_are_not_cut(bertie: Any) -> None:
-    said = bertie.good("plan", "-c", "pretrain-small-cpu", "--budget", "24h", "--on", "h100")
+    said = bertie.good("plan", "-c", "pretrain-small-cpu", "--budget", "24h", "--machine", "h100")
     assert "5.4 T" in said
     assert "\u2026" not in said
 
@@ -308,14 +308,14 @@ def test_a_lower_loss_than_that_of_the_star_is_named() -> None:
 
 def test_a_budget_for_long_texts(bertie: Any) -> None:
     longer = ("model=bert-tiny", "max_length=1024", "model_overrides.max_position_embeddings=1024")
-    code, out, _ = bertie("plan", *longer, "--on", "h100", "--budget", "1h")
+    code, out, _ = bertie("plan", *longer, "--machine", "h100", "--budget", "1h")
     assert (code, "bert-base" in out) == (0, True)
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (("--on", "h1000"), "h100"),
+        (("--machine", "h1000"), "h100"),
         (("--prices", "nowhere.yaml"), "nowhere.yaml does not exist"),
         (("-c", "finetune-squad", "model=bert-base", "--budget", "1h"), "pre-train"),
         (("model=bert-tiny", "--budget", "1h", "--country", "KOR"), "without --country"),
@@ -345,7 +345,7 @@ def test_a_plan_counts_the_decoder(tmp_path: Path, bertie: Any) -> None:
     (tmp_path / "rows.tsv").write_text("text\tlabel\n" + "".join(f"text {i}\t{'ab'[i % 2]}\n" for i in range(200)))
 
     def found(*more: str) -> tuple[int, float]:
-        said = ("model=t5-small", f"train_file={tmp_path / 'rows.tsv'}", "--on", "l4", "--json")
+        said = ("model=t5-small", f"train_file={tmp_path / 'rows.tsv'}", "--machine", "l4", "--json")
         code, out, err = bertie("plan", *said, *more)
         assert code == 0, err
         told = json.loads(out)

@@ -24,8 +24,8 @@ from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import MaskedLMHead
-from bertie.runs.models import load_model
+from bertie.models.heads.vocabulary import MaskedLMHead
+from bertie.runs.weights import load_model
 from bertie.tasks import SequenceTask, with_task
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer

@@ -15,8 +15,8 @@ from bertie.data import corpus
 from bertie.errors import DataError, UsageError
 from bertie.models.count import forward_flops
 from bertie.runs.config import PretrainConfig
-from bertie.runs.models import load_model
 from bertie.runs.pretrain import plan_pretraining, run_pretrain
+from bertie.runs.weights import load_model
 from bertie.text.normalize import Normalizer
 from bertie.text.vocabulary import count_words, train_vocabulary
 from bertie.train import checkpoint, log

@@ -202,7 +202,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_run_through_the_command_line(encoder: Path, files: Path, bertie: CommandLine) -> None:
     where = files / "run"
     command = ("probe", encoder, "--train", files / "a.conllu", "--train", files / "b.conll", "-o", where)
-    found = json.loads(bertie.good(*command, "--sentences", "20", "--json", "--device", "cpu"))
+    found = json.loads(bertie.good(*command, "--limit", "20", "--json", "--device", "cpu"))
     assert [one["probe"] for one in found["probes"]] == list(probes.PROBES)
     assert found["probes"][3]["file"].endswith("b.conll")
     pos = found["probes"][0]
@@ -213,18 +213,18 @@ def test_a_run_through_the_command_line(encoder: Path, files: Path, bertie: Comm
     page = (where / "report.html").read_text()
     assert len(page) < 2_000_000
     assert not re.search(r"<script|(href|src)=.http", page)
-    again = json.loads(bertie.good(*command, "--sentences", "20", "--json", "--device", "cpu", "--card"))
+    again = json.loads(bertie.good(*command, "--limit", "20", "--json", "--device", "cpu", "--card"))
     assert again == found
     assert "| part of speech | accuracy |" in (encoder / "README.md").read_text("utf-8")
-    code, _, err = bertie(*command, "--sentences", "21", "--device", "cpu")
+    code, _, err = bertie(*command, "--limit", "21", "--device", "cpu")
     assert code == 2
     assert "a run of probes with other settings or data:\n  sentences: 20 -> 21\n" in err
     assert bertie("verify", where)[0] == 0
     settings = read_json(where / "settings.json")
     assert settings.pop("pooling") == "mean"  # a run of a version without this setting: it counts as its default
     write_json(where / "settings.json", settings)
-    assert json.loads(bertie.good(*command, "--sentences", "20", "--json", "--device", "cpu")) == found
-    code, _, err = bertie(*command, "--sentences", "20", "--pooling", "first", "--device", "cpu")
+    assert json.loads(bertie.good(*command, "--limit", "20", "--json", "--device", "cpu")) == found
+    code, _, err = bertie(*command, "--limit", "20", "--pooling", "first", "--device", "cpu")
     assert (code, "pooling: mean -> first" in err) == (2, True)
 
 
@@ -315,7 +315,7 @@ def test_which_word_is_compared() -> None:
 def test_words_have_the_cosines_of_their_vectors(encoder: Path) -> None:
     texts, others = ["a an b", "undo c an d", "an"], ["a b", "c d", "e f", "g h"]
     found = library.words(encoder, texts, baseline=others, device="cpu").to_dict()
-    vectors = library.embed(encoder, texts, tokens=True, layers="all", device="cpu")
+    vectors = library.embed(encoder, texts, tokens=True, from_layers="all", device="cpu")
     rows = [2, 4, 1]  # after [CLS], and un ##do
     for layer in (0, 1):
         x = np.stack([one.vectors[layer][row] for one, row in zip(vectors, rows, strict=True)]).astype(np.float64)

@@ -12,8 +12,8 @@ from bertie.infer.pseudo import pseudo_perplexity
 from bertie.models.surgery import with_vocabulary
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import format_domains
-from bertie.runs.models import load_model
 from bertie.runs.pretrain import run_pretrain
+from bertie.runs.weights import load_model
 from bertie.text.resize import add_tokens
 
 assert home

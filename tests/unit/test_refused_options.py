@@ -38,7 +38,7 @@ from toys import CommandLine, toy_model
         (("perplexity", "M", "t.txt", "--text", "review"), "Omit --text review"),
         (("counterfactual", "t.txt", "--text", "review", "-o", "x.jsonl"), "Omit --text review"),
         (("compress", "M", "--texts", "t.txt", "--text", "review", "-o", "out"), "Omit --text review"),
-        (("heads", "M", "--texts", "t.txt", "--text", "review"), "Pass --data FILE too, or omit them."),
+        (("heads", "M", "--texts", "t.txt", "--text", "review"), "Pass --dev FILE too, or omit them."),
         (("evaluate", "M", "--data", "nsmc"), "--data nsmc needs --data-dir"),
         (("evaluate", "M", "--data", "nsmc", "--data-dir", ".", "--text", "a"), "--text and --data exclude each other"),
         (("evaluate", "M", "--data", "nsmc", "--data-dir", ".", "--format", "csv"), "Omit --format."),

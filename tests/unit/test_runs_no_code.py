@@ -58,6 +58,7 @@ def faults(tree: ast.AST) -> list[str]:
     return found
 
 
+@pytest.mark.promise("no-code")
 @pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
 def test_nothing_in_the_source_can_run_what_a_file_holds(path):
     found = faults(ast.parse(path.read_text(encoding="utf-8")))
@@ -81,6 +82,7 @@ def test_the_exception_reads_numbers_alone_and_is_imported_by_nobody():
             assert module not in names, path
 
 
+@pytest.mark.promise("no-code")
 @pytest.mark.parametrize(
     "code",
     [

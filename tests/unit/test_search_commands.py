@@ -80,7 +80,7 @@ def test_from_files_to_answers_on_the_command_line(corpus: Path, bertie: Any) ->
             "--answer changes no",
         ),
         (("search", "ready", "moon", "--embed", "corpus.jsonl"), 2, "has no vectors"),
-        (("index", "corpus.jsonl", "-o", "ready", "--size", "50"), 2, "other settings (size)"),
+        (("index", "corpus.jsonl", "-o", "ready", "--passage-words", "50"), 2, "other settings (passage_words)"),
         (("evaluate-search", "ready", "none.json"), 3, "does not exist"),
         (("evaluate-search", "ready", "bare.jsonl"), 3, "no question with a document"),
         (("evaluate-search", "ready", "others.jsonl"), 3, "No question has a document in this index"),
@@ -100,12 +100,12 @@ def test_a_wrong_call_says_what_is_wrong(corpus: Path, bertie: Any, words: list[
 
 
 def test_only_what_is_given_is_compared_with_the_settings_of_an_index(corpus: Path, bertie: Any) -> None:
-    assert bertie("index", "corpus.jsonl", "-o", "own", "--size", "50", "--korean", "words")[0] == 0
+    assert bertie("index", "corpus.jsonl", "-o", "own", "--passage-words", "50", "--korean", "words")[0] == 0
     assert bertie("index", "corpus.jsonl", "-o", "own")[0] == 0
     assert bertie("index", "corpus.jsonl", "-o", "own", "--korean", "words")[0] == 0
-    code, _, err = bertie("index", "corpus.jsonl", "-o", "own", "--size", "180")  # what a new index would have
-    assert (code, "other settings (size)" in " ".join(err.split())) == (2, True)
-    assert bertie("index", "corpus.jsonl", "-o", "own", "--size", "180", "--overwrite")[0] == 0
+    code, _, err = bertie("index", "corpus.jsonl", "-o", "own", "--passage-words", "180")  # what a new index would have
+    assert (code, "other settings (passage_words)" in " ".join(err.split())) == (2, True)
+    assert bertie("index", "corpus.jsonl", "-o", "own", "--passage-words", "180", "--overwrite")[0] == 0
 
 
 def test_a_refused_model_replaces_no_index(corpus: Path, bertie: Any) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from bertie.apps.search import models
 from bertie.apps.search.embedded import Embedded
-from bertie.apps.search.engine import ENGINES, Index
+from bertie.apps.search.engine import STORES, Index
 from bertie.apps.search.evaluate import evaluate_stages
 from bertie.apps.search.index import IndexConfig, drop_documents, index
 from bertie.apps.search.models import Embedder
@@ -178,7 +178,7 @@ def docs(tmp_path: Path) -> Path:
 
 
 def remote(folder: Path, engine: tuple[str, str]) -> RemoteIndex:
-    found = ENGINES[engine[0]](folder, engine[1])
+    found = STORES[engine[0]](folder, engine[1])
     assert isinstance(found, RemoteIndex)
     return found
 
@@ -247,7 +247,7 @@ def test_a_copy_of_another_index_is_not_changed_unasked(docs: Path, tmp_path: Pa
 
 
 def test_engines_on_the_command_line(docs: Path, tmp_path: Path, engine: tuple[str, str], bertie: Any) -> None:
-    where = ("--engine", engine[0], "--url", engine[1])
+    where = ("--store", engine[0], "--url", engine[1])
     code, out, _ = bertie("index", docs, "-o", tmp_path / "notes", *where)
     assert (code, "notes: 4 passages added, 0 removed" in out) == (0, True)
     shutil.rmtree(tmp_path / "notes")
@@ -258,20 +258,20 @@ def test_engines_on_the_command_line(docs: Path, tmp_path: Path, engine: tuple[s
     assert (code, "There is no index" in err) == (3, True)
     if engine[0] == "qdrant":
         typo = str(tmp_path / "typo")
-        assert bertie("search", "notes", "Geneva", "--engine", "qdrant", "--url", typo)[0] == 3
+        assert bertie("search", "notes", "Geneva", "--store", "qdrant", "--url", typo)[0] == 3
         assert not Path(typo).exists()
-    code, _, err = bertie("search", "notes", "Geneva", "--engine", engine[0])
+    code, _, err = bertie("search", "notes", "Geneva", "--store", engine[0])
     assert (code, "Pass --url" in err) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("--engine", "elastic", "--url", "http://127.0.0.1:9"), 2, "Unknown search engine 'elastic'"),
-        (("--engine", "opensearch", "--url", "http://127.0.0.1:9"), 3, "did not answer"),
-        (("--engine", "opensearch", "--url", "127.0.0.1:none"), 3, "did not answer"),
-        (("--engine", "qdrant", "--url", "http://127.0.0.1:9"), 3, "did not answer"),
-        (("--url", "http://127.0.0.1:9"), 2, "Pass --engine opensearch or --engine qdrant"),
+        (("--store", "elastic", "--url", "http://127.0.0.1:9"), 2, "Unknown store of an index 'elastic'"),
+        (("--store", "opensearch", "--url", "http://127.0.0.1:9"), 3, "did not answer"),
+        (("--store", "opensearch", "--url", "127.0.0.1:none"), 3, "did not answer"),
+        (("--store", "qdrant", "--url", "http://127.0.0.1:9"), 3, "did not answer"),
+        (("--url", "http://127.0.0.1:9"), 2, "Pass --store opensearch or --store qdrant"),
     ],
 )
 def test_a_server_that_does_not_answer(

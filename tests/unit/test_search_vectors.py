@@ -14,7 +14,7 @@ from bertie.apps.search.index import drop_documents, index
 from bertie.apps.search.models import Embedder
 from bertie.errors import DataError
 from bertie.infer.predict import Predictor
-from bertie.runs.models import load_model as load_module
+from bertie.runs.weights import load_model as load_module
 from serving import make_models
 
 H = 48

@@ -19,8 +19,8 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.infer.traffic import Traffic
 from bertie.models.lora import Adapter, Lora
 from bertie.runs.adapters import on_one_base
-from bertie.runs.models import load_model
 from bertie.runs.opening import ModelFolder
+from bertie.runs.weights import load_model
 from serving import Process, until
 from toys import toy_model
 

@@ -79,6 +79,7 @@ def check(server, path: str, body) -> None:
         json.loads(one, parse_constant=lambda name: pytest.fail(f"{name} in an answer"))
 
 
+@pytest.mark.promise("any-json")
 @settings(max_examples=120)
 @given(bodies())
 def test_any_json_to_any_route(server, sent):

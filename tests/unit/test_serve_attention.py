@@ -8,7 +8,7 @@ from bertie.apps.explain.attention import attentions, telling
 from bertie.apps.serve.remote import WorkerSettings
 from bertie.apps.serve.worker import attention_of
 from bertie.errors import UsageError
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 from serving import LETTERS, Process, live, make_models
 from toys import toy_model

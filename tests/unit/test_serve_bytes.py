@@ -230,6 +230,7 @@ def check(echo: Echo, parts: list[bytes]) -> None:
     assert closed == (oracle.end == "closed"), (data, oracle)
 
 
+@pytest.mark.promise("safe-defaults")
 @settings(max_examples=300)
 @given(streams())
 def test_it_reads_what_a_strict_parser_reads(echo, parts):
@@ -270,6 +271,7 @@ def check_server(server, parts: list[bytes]) -> None:
     until(lambda: not server.fleet.admission.content.used, 5)
 
 
+@pytest.mark.promise("safe-defaults")
 @settings(max_examples=100)
 @given(streams())
 def test_any_bytes_to_the_server(server, parts):

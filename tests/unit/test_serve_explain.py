@@ -9,7 +9,7 @@ import pytest
 from bertie.apps.explain.attribution import by_word, occlusion
 from bertie.apps.explain.targets import question_of
 from bertie.apps.serve.remote import WorkerSettings
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks.span import SpanTask
 from bertie.training_facts import read_training_facts, write_training_facts
 from serving import live, make_models

@@ -16,7 +16,7 @@ from bertie.data.sequences import NOWHERE, Sequences
 from bertie.infer.engine import Facts
 from bertie.infer.predict import Predictor
 from bertie.models.generation import GenerationConfig, written_output
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks import with_task
 from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer

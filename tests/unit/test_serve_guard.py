@@ -99,6 +99,7 @@ SMUGGLED = [
 ]
 
 
+@pytest.mark.promise("safe-defaults")
 @pytest.mark.parametrize("sent", SMUGGLED)
 def test_what_could_be_read_in_two_ways_is_refused(server, sent):
     answer = raw(server, sent.encode())
@@ -106,6 +107,7 @@ def test_what_could_be_read_in_two_ways_is_refused(server, sent):
     assert b"\r\ncontent-type: application/json\r\n" in answer
 
 
+@pytest.mark.promise("safe-defaults")
 @pytest.mark.parametrize(
     ("headers", "body", "expected"),
     [
@@ -165,6 +167,7 @@ def test_a_request_that_is_refused_early_may_end_its_body(folders, monkeypatch):
             assert connection.recv(1) == b"", "a body without an end is not waited for"
 
 
+@pytest.mark.promise("safe-defaults")
 def test_hosts(server):
     for host, expected in (
         ("localhost", 200),
@@ -177,6 +180,7 @@ def test_hosts(server):
     assert server.get("/", headers={"host": "evil.example"}).status_code == 421
 
 
+@pytest.mark.promise("safe-defaults")
 def test_keys(folders):
     with live({"m": folders["sequence"]}, keys=("secret", "other")) as server:
         assert server.post("/predict", {"inputs": "ab"}).status_code == 401
@@ -192,6 +196,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", 
 OPEN_PATHS = {"/", "/health", "/healthz", "/readyz", "/docs", "/docs/{name}", "/page/{name}", "/openapi.json"}
 
 
+@pytest.mark.promise("safe-defaults")
 def test_only_what_is_named_here_is_open_and_only_to_be_read(folders):
     """A route that is added is closed unless it is named as open."""
     with live({"m": folders["sequence"]}, keys=("secret",)) as server:
@@ -212,6 +217,7 @@ def test_only_what_is_named_here_is_open_and_only_to_be_read(folders):
         assert server.post("/", {"model": "m", "inputs": "ab"}).status_code == 401
 
 
+@pytest.mark.promise("safe-defaults")
 def test_trailers_change_nothing(folders):
     """Neither a key, nor a host, nor a type counts after the head."""
     fields = "Authorization: Bearer secret\r\n", "Host: localhost\r\n", JSON
@@ -234,6 +240,7 @@ class Panic(BaseException):
     """As an exception of a library in Rust, which is no Exception."""
 
 
+@pytest.mark.promise("any-json")
 @pytest.mark.parametrize("error", [Panic, RuntimeError, RecursionError])
 @pytest.mark.parametrize("place", ["tokenizer", "guard", "page"])
 def test_any_exception_is_answered_in_json_and_logged(folders, monkeypatch, error, place):
@@ -307,6 +314,7 @@ def test_the_key_of_the_environment_is_not_inherited(monkeypatch):
         keys_of(None)
 
 
+@pytest.mark.promise("safe-defaults")
 def test_other_machines_are_let_in_by_choice_alone():
     with pytest.raises(UsageError, match="--no-key"):
         Options({}, host="0.0.0.0").check()
@@ -324,6 +332,7 @@ def test_a_port_in_use():
         bind("no.such.host.invalid", 0)
 
 
+@pytest.mark.promise("safe-defaults")
 def test_slow_clients_are_closed_and_hold_nobody_up(server, monkeypatch):
     monkeypatch.setattr(protocol, "HEADER_S", 0.5)
     slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
@@ -407,6 +416,7 @@ def test_a_body_that_comes_too_slowly(folders):
         until(lambda: server.fleet.admission.content.used == 0)
 
 
+@pytest.mark.promise("safe-defaults")
 def test_a_reader_that_does_not_read_is_cut_off(folders, monkeypatch):
     monkeypatch.setattr(protocol, "WRITE_S", 0.5)
     with live({"m": folders["embed"]}) as server:
@@ -423,6 +433,7 @@ def test_a_reader_that_does_not_read_is_cut_off(folders, monkeypatch):
         connection.close()
 
 
+@pytest.mark.promise("any-json")
 def test_large_and_deep_bodies_take_no_memory(folders):
     with live({"m": folders["sequence"]}) as server:
         process = psutil.Process(os.getpid())
@@ -439,6 +450,7 @@ def test_large_and_deep_bodies_take_no_memory(folders):
         until(lambda: server.fleet.admission.texts.used == 0)
 
 
+@pytest.mark.promise("overload")
 def test_a_client_that_leaves_frees_its_place(folders):
     with live({"m": folders["sequence"]}) as server:
         (worker,) = server.fleet.models["m"].batcher.workers

@@ -116,6 +116,7 @@ def test_a_long_request_does_not_hold_up_short_ones():
     assert asyncio.run(go()) == ["short"] * 3 + ["long"]
 
 
+@pytest.mark.promise("any-json")
 def test_one_bad_request_fails_alone():
     worker = Echo(fails=lambda lengths: BatchFailed("no") if 5 in lengths else None)
     found = run(some_ids([4]), some_ids([5]), some_ids([6]), worker=worker)
@@ -124,6 +125,7 @@ def test_one_bad_request_fails_alone():
     assert not isinstance(found[2], Exception)
 
 
+@pytest.mark.promise("any-json")
 def test_values_that_are_no_numbers_are_an_error():
     class Bad(Echo):
         async def run(self, ids, outputs, on_token=None, adapter=""):
@@ -267,6 +269,7 @@ def test_budgets():
     assert admission.retry_after_s("m") == 60  # bounded
 
 
+@pytest.mark.promise("overload")
 def test_a_request_that_would_wait_too_long_is_refused():
     """Of several models, one that is free lets requests in."""
     admission = Admission(Budget("texts", 99), Budget("bytes", 99), max_wait_s=2)
@@ -330,6 +333,7 @@ def folders(tmp_path_factory):
     return make_models(tmp_path_factory.mktemp("models"))
 
 
+@pytest.mark.promise("overload")
 def test_a_request_is_let_in_whole_or_not_at_all(folders):
     with live({"m": folders["embed"]}, max_concurrent=31) as server:
         (worker,) = server.fleet.models["m"].batcher.workers
@@ -349,6 +353,7 @@ def test_a_request_is_let_in_whole_or_not_at_all(folders):
         until(lambda: server.fleet.admission.texts.used == 0)
 
 
+@pytest.mark.promise("overload")
 def test_the_loop_answers_others_between_two_texts():
     """Many requests that were admitted at once do not hold up a refusal: one text per turn of the event loop."""
 
@@ -434,6 +439,7 @@ def test_large_answers_are_counted(folders):
         until(lambda: server.fleet.admission.content.used == 0)  # given back after the answer has left
 
 
+@pytest.mark.promise("overload")
 def test_ten_times_what_it_can_do(folders):
     """Open loop: those admitted are answered in bounded time, the others refused quickly, and nobody gets a 5xx."""
     with live({"m": folders["embed"]}, max_concurrent=8) as server:

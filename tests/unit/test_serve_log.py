@@ -29,6 +29,7 @@ def test_lines_arrive_in_order():
     assert [line["number"] for line in read(reader)] == list(range(100))
 
 
+@pytest.mark.promise("private-texts")
 def test_a_pipe_that_nobody_reads_drops_lines_and_says_how_many(monkeypatch):
     monkeypatch.setattr(log, "MOST_LINES", 100)
     reader, writer = os.pipe()
@@ -78,6 +79,7 @@ def test_a_pipe_that_does_not_block():
     assert [json.loads(line)["number"] for line in found.splitlines()] == list(range(100))
 
 
+@pytest.mark.promise("private-texts")
 def test_messages_of_libraries_come_without_their_text(monkeypatch):
     told = []
     monkeypatch.setattr(log, "log_line", lambda event, **fields: told.append((event, fields)))

@@ -53,6 +53,7 @@ def ask(replicas: Replicas, **options) -> httpx.Response:
     return asyncio.run(go())
 
 
+@pytest.mark.promise("reload")
 def test_a_request_whose_replica_ended_goes_to_another_one():
     replicas = Replicas(ActorDiedError(), ActorDiedError(), ANSWER)
     response = ask(replicas)
@@ -104,6 +105,7 @@ def replicas(server: Process) -> set[int]:
     return found
 
 
+@pytest.mark.promise("reload")
 @pytest.mark.slow
 def test_no_request_is_lost(folders, tmp_path):
     """Replicas are added under load, one is killed with requests in its hands, all are replaced: nobody notices."""

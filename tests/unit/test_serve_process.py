@@ -115,6 +115,7 @@ def test_a_reload_waits_while_models_load(monkeypatch):
     assert not begun
 
 
+@pytest.mark.promise("reload")
 def test_one_reload_for_many_signals(folders, monkeypatch):
     """One that runs, and one that follows it. Each begins with a line of the log."""
     told = list[str]()
@@ -141,6 +142,7 @@ def test_one_reload_for_many_signals(folders, monkeypatch):
         assert server.get("/info").json()["generation"] == 3
 
 
+@pytest.mark.promise("reload")
 def test_reload_waits_and_tells(folders, tmp_path, bertie):
     """With a real process, whose log is a full pipe that nobody reads, and which gets SIGHUP while it starts."""
     model = Path(shutil.copytree(folders["sequence"], tmp_path / "model"))
@@ -194,6 +196,7 @@ def test_reload_of_what_is_no_server_here(bertie, tmp_path):
         signal_to(None, "http://x", signal.SIGHUP)
 
 
+@pytest.mark.promise("private-texts")
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_log_that_cannot_be_written_stops_nothing(folders):
     command = [sys.executable, "-m", "bertie", "serve", str(folders["sequence"]), "--port", "0", "--json"]
@@ -210,6 +213,9 @@ def test_a_log_that_cannot_be_written_stops_nothing(folders):
         process.wait()
 
 
+@pytest.mark.promise("reload")
+@pytest.mark.promise("shutdown")
+@pytest.mark.promise("private-texts")
 @pytest.mark.slow
 def test_a_life(folders, tmp_path):
     """A worker is killed under load, the model is reloaded under load, a bad one is refused, SIGTERM drains."""
@@ -268,6 +274,7 @@ def test_a_life(folders, tmp_path):
         assert "worker_restart" in log
 
 
+@pytest.mark.promise("overload")
 @pytest.mark.slow
 def test_ten_times_more_than_it_can_do(folders, tmp_path):
     """Open loop for ten seconds: what is admitted is answered in bounded time, the rest refused, nothing remains."""
@@ -285,6 +292,7 @@ def test_ten_times_more_than_it_can_do(folders, tmp_path):
         until(lambda: "te_queue_size 0.0" in server.client.get("/metrics").text, 10)
 
 
+@pytest.mark.promise("shutdown")
 @pytest.mark.slow
 def test_a_second_signal_ends_at_once(folders, tmp_path):
     with Process(tmp_path / "log", folders["sequence"], "--threads", "1") as server:

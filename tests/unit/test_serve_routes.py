@@ -22,7 +22,7 @@ from bertie.infer.pairs import verdicts
 from bertie.infer.predict import Predictor
 from bertie.io.columns import find_columns
 from bertie.io.table_format import Columns
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks.embed import EmbedTask
 from bertie.training_facts import read_training_facts, write_training_facts
 from serving import MAX_LENGTH, TASK_NAMES, Live, LocalWorker, live, make_models
@@ -57,6 +57,7 @@ ROWS = {
 }
 
 
+@pytest.mark.promise("neighbors-in-a-batch")
 @pytest.mark.parametrize("name", TASK_NAMES)
 def test_every_task_answers_as_the_library_does(server, folders, name):
     row = ROWS.get(name, {"text": "ab cd"})
@@ -247,6 +248,7 @@ def test_windows_are_read_by_the_tasks_that_can(folders):
         assert (told["sequence"], told["embed"]) == ("window", "truncate")
 
 
+@pytest.mark.promise("truncation-is-said")
 def test_truncation_is_never_silent(server):
     response = server.post("/predict", {"inputs": LONG, "truncate": True})
     assert response.headers["x-bertie-truncated"] == "1"
@@ -274,6 +276,7 @@ def test_truncation_is_never_silent(server):
     assert np.abs(np.array(left) - right).max() > 1e-4
 
 
+@pytest.mark.promise("neighbors-in-a-batch")
 def test_neighbors_change_nothing(server):
     texts = [" ".join("abcdefgh"[i % 8] for i in range(n)) for n in (1, 40, 3, 17, 29, 2)]
     together = server.ok("/embed", {"inputs": texts})
@@ -479,6 +482,7 @@ def test_the_routes_are_described(server):
     assert "unsafe-inline" not in page.headers["content-security-policy"].partition("script-src")[2].partition(";")[0]
 
 
+@pytest.mark.promise("private-texts")
 def test_metrics_are_bounded_and_hold_no_text(server):
     for number in range(1000):
         server.get(f"/made-up-{number}")

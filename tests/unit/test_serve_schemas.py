@@ -34,6 +34,7 @@ def value(field: FieldInfo) -> Any:
     return value_of(field.annotation) * least[0] if least else value_of(field.annotation)
 
 
+@pytest.mark.promise("any-json")
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.__name__)
 def test_null_is_as_if_left_out(schema):
     body = value_of(schema)

@@ -12,7 +12,7 @@ from bertie.apps.search.api import WhereModels, embedder_of
 from bertie.apps.search.index import IndexConfig, index
 from bertie.apps.search.searcher import Searcher
 from bertie.infer.predict import Predictor
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from serving import Live, live, make_models, until
 
 pytest.importorskip("starlette")

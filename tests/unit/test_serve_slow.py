@@ -78,6 +78,7 @@ def check_others(server) -> None:
     assert server.get("/healthz").status_code == 200
 
 
+@pytest.mark.promise("overload")
 @pytest.mark.parametrize("kind", KINDS)
 def test_slow_clients(server, kind):
     with ExitStack() as stack:
@@ -87,6 +88,7 @@ def test_slow_clients(server, kind):
     until(lambda: not server.fleet.admission.content.used, 10)
 
 
+@pytest.mark.promise("overload")
 def test_slow_readers(server):
     with ExitStack() as stack:
         opened(stack, server, 40, ASKED)
@@ -96,6 +98,7 @@ def test_slow_readers(server):
     until(lambda: not server.fleet.admission.content.used, 20)
 
 
+@pytest.mark.promise("overload")
 def test_the_one_that_waits_longest_makes_room(server):
     """It is told so, and those that came later go on."""
     with ExitStack() as stack:
@@ -110,6 +113,7 @@ def test_the_one_that_waits_longest_makes_room(server):
     until(lambda: not server.fleet.admission.content.used, 10)
 
 
+@pytest.mark.promise("overload")
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*KINDS, "readers"])
 def test_a_thousand_slow_clients(server, kind):
@@ -126,6 +130,7 @@ def test_a_thousand_slow_clients(server, kind):
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.promise("safe-defaults")
 @pytest.mark.parametrize("size", [BODY + 1, 30_000_000])
 @pytest.mark.parametrize("headers", [{}, {"Connection": "close"}], ids=["kept", "closed"])
 def test_a_refusal_arrives_before_a_large_body_is_sent(server, size, headers):

@@ -17,7 +17,7 @@ from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.infer.traffic import Traffic, write_traffic
 from bertie.io.tables import Example
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 from serving import LETTERS, Process, live, make_model, make_models, until
 from toys import toy_model
@@ -207,7 +207,7 @@ def test_answers_that_agree(one: object, two: object, same: bool):
 def test_switch_needs_no_restart(folders: dict[str, Path], tmp_path: Path):
     arguments = (f"old={folders['sequence']}", "--threads", "1", "--engine", "torch", "--device", "cpu")
     log = tmp_path / "traffic.json"
-    with Process(tmp_path / "log", *arguments, "--split", f"new={folders['reversed']}=0.5", "--log", log) as server:
+    with Process(tmp_path / "log", *arguments, "--traffic", f"new={folders['reversed']}=0.5", "--log", log) as server:
 
         def answered() -> set[str]:
             return {

@@ -24,7 +24,7 @@ from bertie.metrics.several import SeveralScores
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import run_finetune
-from bertie.runs.models import load_model as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.settings import load_config
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.sequence import SequenceTask

@@ -66,6 +66,7 @@ def test_text_is_written_as_bytes_and_read_as_text(tmp_path):
     assert shards.manifest["kind"] == "text"
 
 
+@pytest.mark.promise("damaged-shard")
 @pytest.mark.parametrize("kind", ["values", "sentences", "documents"])
 def test_one_flipped_byte_is_found_on_open_with_shard_and_offset(tmp_path, kind):
     rng = np.random.default_rng(0)
@@ -126,6 +127,7 @@ def test_an_abandoned_writer_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.promise("full-disk")
 def test_a_full_disk_stops_and_removes_the_unfinished_shard(tmp_path):
     class Full:
         def write(self, data):

@@ -26,7 +26,7 @@ from sklearn.pipeline import make_pipeline
 
 import bertie
 from bertie.errors import BertieError, UsageError
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.sklearn import InputError, TextClassifier, TextEmbedder, TextRegressor
 from toys import toy_model
 

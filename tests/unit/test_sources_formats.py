@@ -98,6 +98,7 @@ def test_carriage_returns_end_the_lines_of_old_macs(tmp_path, kind, unit, monkey
     assert not dropped(read(mac))
 
 
+@pytest.mark.promise("hostile-archives")
 @pytest.mark.parametrize("compression", [c for c in COMPRESS if c])
 def test_what_stands_before_a_cut_is_kept_and_the_rest_is_said(tmp_path, compression):
     documents = [f"document {i} " + str(i * 7919 % 10007) for i in range(5000)]
@@ -109,6 +110,7 @@ def test_what_stands_before_a_cut_is_kept_and_the_rest_is_said(tmp_path, compres
     assert dropped(found) == [("the file is truncated; it was not read to its end", 0)]
 
 
+@pytest.mark.promise("hostile-archives")
 def test_a_cut_parquet_file_is_one_dropped_record(tmp_path):
     path = tmp_path / "a.parquet"
     path.write_bytes(parquet(DOCUMENTS)[:200])
@@ -116,6 +118,7 @@ def test_a_cut_parquet_file_is_one_dropped_record(tmp_path):
     assert "not a readable parquet file" in drop.reason
 
 
+@pytest.mark.promise("hostile-archives")
 @pytest.mark.parametrize("compression", [".gz", ".zst"])
 def test_a_bomb_is_stopped_long_before_its_end(tmp_path, compression, monkeypatch):
     monkeypatch.setattr(streams, "BOMB_BYTES", 1 << 20)
@@ -125,6 +128,7 @@ def test_a_bomb_is_stopped_long_before_its_end(tmp_path, compression, monkeypatc
     assert "grows more than" in drop.reason
 
 
+@pytest.mark.promise("hostile-archives")
 def test_an_archive_is_refused_and_nothing_of_it_is_written(tmp_path):
     """No archive is unpacked, so none can name a file outside; what is in one is not guessed at either."""
     archive = tmp_path / "in" / "texts.zip"

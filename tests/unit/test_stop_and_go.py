@@ -52,6 +52,7 @@ def test_a_closed_terminal_stops_it_with_a_checkpoint(home, tmp_path):
     assert verify_folder(run)["ok"]
 
 
+@pytest.mark.promise("signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_stopped_by_a_signal_it_exits_with_75_and_goes_on(home, tmp_path, number):
     run, command = tmp_path / "run", pretraining(home, tmp_path)

@@ -511,7 +511,7 @@ def test_the_commands(tmp_path: Path) -> None:
     student = call("shrink", folder, "-o", str(tmp_path / "e"), "--family", "distilbert")
     assert (student["layers"], student["taken"]) == (2, [0, 2])
     for wrong in ("one", "0,9"):
-        refused = CliRunner().invoke(app, ["shrink", folder, "-o", str(tmp_path / "f"), "--layers", wrong])
+        refused = CliRunner().invoke(app, ["shrink", folder, "-o", str(tmp_path / "f"), "--from-layers", wrong])
         assert isinstance(refused.exception, UsageError)
     (tmp_path / "korean.txt").write_bytes("안녕하세요\n".encode("cp949"))
     (tmp_path / "korean.jsonl").write_text(json.dumps({"text": TEXTS[2]}))

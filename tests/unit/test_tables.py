@@ -139,6 +139,7 @@ def test_a_file_with_nothing_usable_is_an_error(tmp_path):
         read_examples(write(tmp_path, "b.csv", "text,label\n,1\n"))
 
 
+@pytest.mark.promise("oddities-of-published-files")
 def test_quoting_is_on_in_csv_and_off_in_tsv(tmp_path):
     (one,) = read_examples(write(tmp_path, "a.csv", 'text,label\n"two\nlines, one field",x\n'))[0]
     assert one.texts == ("two\nlines, one field",)
@@ -233,6 +234,7 @@ def test_a_pipe_is_read_once_and_a_device_never(tmp_path):
         read_examples(Path("/dev/zero"), TableFormat.of(labelled=False))
 
 
+@pytest.mark.promise("oddities-of-published-files")
 def test_cp949_is_named_and_never_guessed(tmp_path):
     path = write(tmp_path, "a.csv", "text,label\nplain,1\n정말 재미있는 영화,1\n".encode("cp949"))
     with pytest.raises(DataError, match=r"line 3.*CP949.*--encoding cp949"):

@@ -52,6 +52,7 @@ def words(example):
     return [example.texts[0][start:end] for start, end in example.spans]
 
 
+@pytest.mark.promise("oddities-of-published-files")
 def test_conll_2003_as_published(tmp_path):
     first, second = sentences(write(tmp_path, "eng.train", CONLL2003), TableFormat())
     assert first.texts == ("Ada sails .",)
@@ -388,6 +389,7 @@ def test_one_question_in_a_row_of_a_parquet_file(tmp_path):
         [*SpanTask.rows(tmp_path / "a.csv", TableFormat())]
 
 
+@pytest.mark.promise("oddities-of-published-files")
 def test_answers_are_found_where_they_stand_or_not_at_all():
     assert place_answers([{"text": "sails", "answer_start": 4}], CONTEXT) == (("sails", 4),)
     assert place_answers([{"text": "sails", "answer_start": 5}], CONTEXT) == (("sails", MISPLACED),)

@@ -18,7 +18,7 @@ from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import run_finetune
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks import TASKS
 from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.multilabel import MultiLabelTask

@@ -26,7 +26,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import run_finetune
 from bertie.runs.finetune_prepare import prepare_run, with_steps
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.runs.work import finetuning_work
 from bertie.tasks.source import batch_of_examples
 from bertie.tasks.text2text import Text2TextTask

@@ -59,6 +59,7 @@ def same(written, piece, normalizer):
     return normalizer(written.strip()).strip() == piece.removeprefix("##")
 
 
+@pytest.mark.promise("offsets")
 @pytest.mark.parametrize("normalizer", [Normalizer(lowercase=True), Normalizer()], ids=["uncased", "cased"])
 @pytest.mark.parametrize("name", TEXTS)
 def test_every_piece_is_what_stands_at_its_offsets(name, normalizer):
@@ -77,6 +78,7 @@ def test_every_piece_is_what_stands_at_its_offsets(name, normalizer):
     assert [c for c in unicodedata.normalize("NFC", covered) if c.isalnum() and c.isprintable()] == visible
 
 
+@pytest.mark.promise("offsets")
 def test_a_decomposed_syllable_is_covered_whole(tokenizer):
     text = unicodedata.normalize("NFD", "각각 cafe\u0301!")
     encoding = tokenizer.encode(text)
@@ -88,6 +90,7 @@ def test_a_decomposed_syllable_is_covered_whole(tokenizer):
     ]
 
 
+@pytest.mark.promise("offsets")
 @given(st.text(max_size=40))
 @settings(max_examples=300)
 def test_offsets_stay_inside_and_in_order(text):
@@ -263,6 +266,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.promise("hostile-files")
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_tokenizer_json_is_one_clear_error(name, tmp_path):
     (tmp_path / "tokenizer.json").write_text(BROKEN[name], encoding="utf-8")
@@ -310,6 +314,7 @@ def test_another_side_of_truncation_is_told(tokenizer, tmp_path, capsys):
     assert "truncation_side is left" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.promise("hostile-files")
 def test_code_named_in_a_config_is_dropped(tmp_path):
     vocabulary_folder(tmp_path / "a", PIECES, {"auto_map": {"AutoTokenizer": ["evil.Tokenizer", None]}})
     Tokenizer.load(tmp_path / "a").save(tmp_path / "b")

@@ -8,11 +8,12 @@ from batches import laid_out
 from bertie import families
 from bertie.data.batch import Batch
 from bertie.models.elmo import ElmoConfig
+from bertie.models.loss import right
 from bertie.nn.layout import Packed
-from bertie.nn.loss import linear_cross_entropy, right
-from bertie.nn.soft_targets import soft_targets_loss
+from bertie.nn.loss import linear_cross_entropy
 from bertie.objectives.base import LossTerm
 from bertie.objectives.bilm import BiLanguageModel
+from bertie.objectives.distil import soft_targets_loss
 from bertie.objectives.ltr import LeftToRight
 from bertie.objectives.rtd import Detection, ReplacedTokens
 from nano import NanoSource, nano_model

@@ -14,8 +14,8 @@ from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
 from bertie.infer.traffic import DIMENSIONS, KEPT, Traffic, VectorSample, label_of, write_traffic
 from bertie.io.tables import Example
-from bertie.runs.models import load_model
 from bertie.runs.opening import ModelFolder
+from bertie.runs.weights import load_model
 from bertie.tasks import Prediction
 from bertie.tasks.span import QaPrediction
 from bertie.tasks.tagging import TagPrediction

@@ -230,6 +230,7 @@ def test_after_its_time_a_search_begins_nothing(
     assert results["wanted"] == 50
 
 
+@pytest.mark.promise("same-trials")
 @pytest.mark.parametrize(
     "space", [{"optim.lr": Range(1e-5, 1e-2), "epochs": Range(1, 40)}, {"epochs": tuple(range(1, 17))}], ids=str
 )

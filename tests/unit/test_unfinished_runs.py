@@ -11,10 +11,10 @@ from test_pretrain import documents, home, settings, thread
 import bertie as package
 from bertie import families
 from bertie.errors import DataError, Stopped, UsageError
-from bertie.runs.models import load_model as load_module
-from bertie.runs.models import write_checkpoint_model
+from bertie.runs.checkpoints import write_checkpoint_model
 from bertie.runs.pretrain import run_pretrain
 from bertie.runs.verify import report_lines, verify_folder
+from bertie.runs.weights import load_model as load_module
 from bertie.train import checkpoint
 from bertie.train.callbacks import EachStep
 

@@ -18,10 +18,10 @@ from bertie.errors import DataError
 from bertie.files import files_in
 from bertie.io import sources
 from bertie.io.brat import annotation_files
-from bertie.models.weights import WEIGHTS, WEIGHTS_INDEX, weight_files
+from bertie.models.files import WEIGHTS, WEIGHTS_INDEX, weight_files
 from bertie.runs.folder import CONFIG, RESULTS, read_results
-from bertie.runs.models import load_model
 from bertie.runs.opening import open_engine
+from bertie.runs.weights import load_model
 from bertie.train import log
 from toys import toy_model
 

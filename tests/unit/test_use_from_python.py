@@ -19,7 +19,7 @@ from bertie.infer.choose import engine_of
 from bertie.infer.predict import Predictor
 from bertie.models.heads import HEADS
 from bertie.nn.layer import ACTIVATIONS
-from bertie.runs.models import load_model
+from bertie.runs.weights import load_model
 from bertie.tasks import SequenceTask, with_task
 from bertie.text.formats import FORMATS, Format
 from bertie.text.tokenizer import Tokenizer
@@ -411,8 +411,8 @@ def test_values_of_other_types(encoder: Path, tmp_path: Path) -> None:
             bertie.embed(encoder, TEXTS, max_length=length)
         with pytest.raises(UsageError, match="must be 4 to 64"):
             bertie.perplexity(tmp_path / "m", TEXTS, max_length=length)
-    two = bertie.embed(encoder, TEXTS, tokens=True, layers=np.array([0, 1]))
-    assert [*two[0].vectors] == [*bertie.embed(encoder, TEXTS, tokens=True, layers=[0, 1])[0].vectors]
+    two = bertie.embed(encoder, TEXTS, tokens=True, from_layers=np.array([0, 1]))
+    assert [*two[0].vectors] == [*bertie.embed(encoder, TEXTS, tokens=True, from_layers=[0, 1])[0].vectors]
     assert len(bertie.fill_mask(tmp_path / "m", "a [MASK]", top=np.int64(2))[0]) == 2
 
 

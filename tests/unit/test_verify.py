@@ -71,6 +71,7 @@ def drop_line(path):
     path.write_bytes(b"".join(lines))
 
 
+@pytest.mark.promise("repeatable")
 @pytest.mark.parametrize(
     ("name", "damage", "wrong", "message"),
     [
@@ -126,6 +127,7 @@ def test_an_onnx_export_is_checked_by_its_files(tmp_path):
     assert not verify_folder(tmp_path)["ok"]
 
 
+@pytest.mark.promise("repeatable")
 def test_a_run_is_repeated_to_the_bit(run, tmp_path):
     command = ["pretrain", "--from", str(run), "-o", str(tmp_path / "again"), "--json"]
     result = CliRunner().invoke(app, command)
@@ -172,12 +174,14 @@ def unseen(folder, skip=()):
     return missed
 
 
+@pytest.mark.promise("damaged-bits")
 def test_a_flipped_bit_in_any_file_of_a_run_is_found(run):
     assert unseen(run) == []
     (run / "notes.txt").write_text("mine")
     assert "not covered: notes.txt" in report_lines(verify_folder(run))
 
 
+@pytest.mark.promise("damaged-bits")
 def test_a_flipped_bit_in_any_file_of_a_corpus_is_found(home, whole, tmp_path):
     corpus = shutil.copytree(home / "corpus", tmp_path / "corpus")  # with the token ids and plans of a run
     assert list(corpus.glob("tokens-*/plans/plan-*.npy"))
@@ -202,6 +206,7 @@ def test_a_finished_run_is_not_resumed_never(home, run):
         run_pretrain(config, run, resume="never")
 
 
+@pytest.mark.promise("whole-or-absent")
 def test_a_run_killed_before_its_last_files_is_finished_by_the_same_call(home, run):
     config = settings(home, "train.log_every=2", "model_overrides.hidden_dropout_prob=0.1")
     for name in ("checksums.json", "report.html"):

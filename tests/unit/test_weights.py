@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from bertie import families
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.models.heads import MaskedLMHead, PairHead, SequenceHead
+from bertie.models.heads.sequence import PairHead, SequenceHead
+from bertie.models.heads.vocabulary import MaskedLMHead
 from bertie.models.names import WeightTable
 from bertie.models.saving import check_vocabulary
 
@@ -99,6 +100,7 @@ class Malicious:
         return open, ("marker", "w")
 
 
+@pytest.mark.promise("hostile-files")
 def test_a_pickle_is_refused_and_never_opened(folder, monkeypatch):
     monkeypatch.chdir(folder)
     (folder / "model.safetensors").unlink()
@@ -124,6 +126,7 @@ def test_config_and_weights_of_two_models_are_told_apart(folder):
         families.load(folder)
 
 
+@pytest.mark.promise("hostile-files")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -161,6 +164,7 @@ def test_a_hostile_config_is_one_clear_error(folder, changes):
     assert len(str(caught.value)) < 2000
 
 
+@pytest.mark.promise("hostile-files")
 @pytest.mark.parametrize(
     "text",
     [
@@ -213,6 +217,7 @@ def mutations(data, n, seed=0):
         yield bytes(out)
 
 
+@pytest.mark.promise("hostile-files")
 def test_mutated_weights_never_crash_or_hang(folder):
     """2,000 damaged files: each loads (the damage hit a number) or is one DataError; memory stays where it was."""
     data = (folder / "model.safetensors").read_bytes()

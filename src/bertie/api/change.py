@@ -15,12 +15,13 @@ from bertie.folders import check_other, made_once
 from bertie.io.lines import valid_lines
 from bertie.models import convert as converting
 from bertie.models.convert import Converted, FolderPrecision, save_like
-from bertie.models.folder import MODEL_FOLDER
+from bertie.models.files import MODEL_FOLDER
 from bertie.models.model import TorchModel
 from bertie.models.surgery import DepthMethod, Fill, deeper, take_layers, with_positions, with_vocabulary
 from bertie.models.widen import wider
 from bertie.runs.adapters import merge_adapter
-from bertie.runs.models import load_model, model_folder
+from bertie.runs.models import model_folder
+from bertie.runs.weights import load_model
 from bertie.text import resize
 
 ModelChange = Callable[[TorchModel], tuple[TorchModel, dict[str, object]]]
@@ -160,7 +161,7 @@ def shrink(
     folder: str | Path,
     output: str | Path,
     *,
-    layers: Sequence[int] = (),
+    from_layers: Sequence[int] = (),
     family: str = "",
     overwrite: bool = False,
 ) -> ChangedModel:
@@ -169,7 +170,7 @@ def shrink(
     Args:
         folder: Name or folder of the model.
         output: Folder to write.
-        layers: Layers to take, counted from 0. Default: every second layer.
+        from_layers: Layers to take, counted from 0. Default: every second layer.
         family: Family of the new model. Default: the same.
         overwrite: Whether to replace an earlier output of Bertie.
 
@@ -177,16 +178,16 @@ def shrink(
         UsageError: There is no such layer or family.
 
     Example:
-        >>> bertie.shrink("runs/tiny", "out/student", layers=[0]).layers
+        >>> bertie.shrink("runs/tiny", "out/student", from_layers=[0]).layers
         1
     """
     variant = families.VARIANTS[family] if family else None
 
     def shrunk(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
-        numbers = [*layers] or list(range(0, model.config.num_hidden_layers, 2))
+        numbers = [*from_layers] or list(range(0, model.config.num_hidden_layers, 2))
         return take_layers(model, numbers, variant=variant), {"taken": numbers}
 
-    return _make("shrink", folder, output, overwrite, shrunk, layers=[*layers], family=family)
+    return _make("shrink", folder, output, overwrite, shrunk, from_layers=[*from_layers], family=family)
 
 
 @arguments(out="output")

@@ -167,7 +167,7 @@ def build_corpus(
     data_dir: str | Path | Sequence[str] | None = None,
     config: str | Path | None = None,
     workers: int = 0,
-    engine: str = "processes",
+    on: str = "here",
     overwrite: bool = False,
 ) -> Corpus:
     """Builds a corpus: cleans, splits and deduplicates texts. The same call resumes an interrupted build.
@@ -192,7 +192,7 @@ def build_corpus(
         data_dir: Folders with the files of these sets.
         config: YAML file of settings, or the name of a recipe. The arguments override it.
         workers: Number of processes; 0 is one per core. It does not change the output.
-        engine: processes, or ray (a cluster).
+        on: here, or ray (a cluster).
         overwrite: Whether to replace an earlier output of Bertie.
 
     Returns:
@@ -220,12 +220,12 @@ def build_corpus(
         lines=lines,
         evaluation=recipe.evaluation(),
         workers=processes,
-        engine=engine,
+        on=on,
         overwrite=overwrite,
     )
     facts, tokens = card.load_card(Path(output)), None
     if own is not None:
-        ids = corpora.encode_corpus(output, own, workers=processes, engine=engine)
+        ids = corpora.encode_corpus(output, own, workers=processes, on=on)
         per_word = round(ids.num_values / max(facts["words"], 1), 3)
         tokens = CorpusTokens(ids.folder, ids.num_values, ids.manifest["unknown"], per_word)
     notes = tuple(_notes(Path(output), facts, shards, paths, recipe))

@@ -13,9 +13,8 @@ from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
 from bertie.io import memory
 from bertie.io.table_format import TableFormat
-from bertie.metrics.base import baseline_notes, undefined
+from bertie.metrics.base import baseline_notes, undefined, with_intervals
 from bertie.metrics.confusion import leading
-from bertie.metrics.intervals import with_intervals
 from bertie.report import sections
 from bertie.runs.published import check_published, published, scored_as_published
 from bertie.tasks.sequence import with_positive

@@ -10,8 +10,8 @@ from bertie.errors import DataError, UsageError, arguments
 from bertie.files import check_new_file
 from bertie.report.card import put
 from bertie.report.card import render_markdown_table as markdown
+from bertie.runs import checkpoints, finetune_page, models, page, tune_page
 from bertie.runs import compare as comparing
-from bertie.runs import finetune_page, models, page, tune_page
 from bertie.runs import verify as checking
 from bertie.runs.folder import RESULTS, STUDY, read_results, redraw
 
@@ -133,7 +133,7 @@ def export_checkpoint(run: str | Path, output: str | Path, *, overwrite: bool = 
         ...     bertie.export_checkpoint("runs/half", "out/half")
         'step 2 of 4'
     """
-    return models.write_checkpoint_model(Path(run), Path(output), overwrite=overwrite)
+    return checkpoints.write_checkpoint_model(Path(run), Path(output), overwrite=overwrite)
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def compare(
     runs: Sequence[str | Path],
     output: str | Path | None = None,
     *,
-    card: str | Path | None = None,
+    card_of: str | Path | None = None,
     overwrite: bool = False,
 ) -> Comparison:
     """Compares runs: metrics, cost, and the settings that differ.
@@ -178,7 +178,7 @@ def compare(
     Args:
         runs: Run folders, finished or in progress, all of pre-training or all of fine-tuning.
         output: HTML page to write.
-        card: Model folder whose card gets the metrics.
+        card_of: Model folder whose card gets the metrics.
         overwrite: Whether to replace the page.
 
     Raises:
@@ -191,7 +191,7 @@ def compare(
         >>> len(rows)
         2
     """
-    page_file, folder = (None if path is None else Path(path) for path in (output, card))
+    page_file, folder = (None if path is None else Path(path) for path in (output, card_of))
     if page_file is not None:
         if page_file.suffix.lower() != ".html":
             raise UsageError(
@@ -199,7 +199,7 @@ def compare(
             )
         check_new_file(page_file, overwrite=overwrite)
     if folder is not None and not (folder / "config.json").is_file():
-        raise DataError(f"{folder} is not a model folder: it has no config.json. Pass `card=MODEL`.")
+        raise DataError(f"{folder} is not a model folder: it has no config.json. Pass `card_of=MODEL`.")
     gathered = comparing.gather([*map(Path, runs)])
     comparison = Comparison(comparing.compare_runs(gathered))
     if folder is not None:

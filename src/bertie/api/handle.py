@@ -11,8 +11,9 @@ from bertie.errors import UsageError
 from bertie.folders import new_folder
 from bertie.infer.onnx_engine import OnnxEngine
 from bertie.infer.predict import Predictor, as_engine
+from bertie.models.files import MODEL_FOLDER
 from bertie.runs.models import model_folder
-from bertie.runs.opening import open_engine, open_model
+from bertie.runs.opening import open_engine
 from bertie.tasks import task_name, task_of
 from bertie.tasks.capabilities import Embeds, Generates
 from bertie.training_facts import TooLong
@@ -233,6 +234,8 @@ class ModelHandle:
         if self._module is None:
             if self.folder is None or isinstance(self._engine, OnnxEngine):
                 raise UsageError(f"{self!r} has no weights for torch. Open the model folder that it was made from.")
+            from bertie.runs.weights import open_model
+
             self._module = open_model(self.folder, device=self.where.device, precision=self.where.precision)
         return self._module
 
@@ -335,7 +338,6 @@ class ModelHandle:
             ['bad']
         """
         from bertie.models.convert import save_like
-        from bertie.models.folder import MODEL_FOLDER
 
         with new_folder(Path(folder), MODEL_FOLDER, overwrite=overwrite) as target:
             if self._module is None and self.folder is not None:

@@ -364,7 +364,7 @@ class Model(ModelHandle):
         texts: RowsInput,
         *,
         tokens: bool = False,
-        layers: str | Sequence[int] = "",
+        from_layers: str | Sequence[int] = "",
         text: str | Sequence[str] = (),
         prompt: str | None = None,
         prefix: str | None = None,
@@ -387,7 +387,7 @@ class Model(ModelHandle):
             texts: The texts; or rows with columns: a DataFrame, an Arrow table, a data set, dicts, or the path of a
                 file.
             tokens: Whether to return the vectors of the tokens.
-            layers: With tokens: "all", or layer numbers; 0 is the embeddings. Default: the last layer.
+            from_layers: With tokens: "all", or layer numbers; 0 is the embeddings. Default: the last layer.
             text: Column of the text, or a template. Default: recognized.
             prompt: Name of a prompt in the model folder.
             prefix: Text to put before every text: "query: ".
@@ -420,9 +420,9 @@ class Model(ModelHandle):
             >>> model.embed(["a dog"], tokens=True)[0].tokens
             ['[CLS]', 'a', 'dog', '[SEP]']
         """
-        numbers = layers if isinstance(layers, str) else [*layers]
+        numbers = from_layers if isinstance(from_layers, str) else [*from_layers]
         if numbers and not tokens:
-            raise UsageError("`layers` chooses vectors of tokens. Pass `tokens=True`, or omit `layers`.")
+            raise UsageError("`from_layers` chooses vectors of tokens. Pass `tokens=True`, or omit `from_layers`.")
         pooled: dict[str, object] = {"prompt": prompt, "prefix": prefix, "pooling": pooling, "normalize": normalize}
         pooled["truncate_dim"] = truncate_dim
         if tokens and (names := [name for name, value in pooled.items() if value not in (None, False)]):

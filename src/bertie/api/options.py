@@ -81,7 +81,7 @@ class SimilarityOptions(VectorOptions, total=False):
 class EmbedOptions(FileOptions, SimilarityOptions, RecordOptions, total=False):
     """Of `embed`."""
 
-    layers: str | Sequence[int]
+    from_layers: str | Sequence[int]
 
 
 class LabelOptions(TypedDict, total=False):

@@ -24,7 +24,7 @@ from bertie.models.variant import read_public
 from bertie.runs.domains import format_domains as perplexity_table
 from bertie.runs.folder import OUT_OF_FOLD, REPORT, RESULTS, RUN, SUSPECTS, read_results, seed_runs
 from bertie.runs.forecast import RunForecast
-from bertie.runs.models import MODEL
+from bertie.runs.layout import MODEL
 from bertie.tasks import TASKS
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import read_training_facts

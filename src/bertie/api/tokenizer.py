@@ -190,7 +190,7 @@ def lines_of(texts: object, encoding: str = "utf-8") -> Iterator[str]:
             console.warn(f"{source}: skipped {counted(bad, 'line')} not in {encoding}.")
 
 
-def _text(row: Mapping[str, Any]) -> object:
+def _text(row: Mapping[str, object]) -> object:
     return row["text"] if "text" in row else next(iter(row.values()), "")
 
 

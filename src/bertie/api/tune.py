@@ -15,7 +15,7 @@ from bertie.metrics.base import called
 from bertie.runs import tune as runs
 from bertie.runs.arguments import FINETUNE
 from bertie.runs.confirmation import verdict_on_best
-from bertie.runs.models import MODEL
+from bertie.runs.layout import MODEL
 from bertie.runs.space import PAPER, Range, Space, parse_space
 
 if TYPE_CHECKING:

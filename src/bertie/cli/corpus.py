@@ -54,9 +54,9 @@ def corpus(
     workers: Annotated[
         int, typer.Option(min=0, help="Number of processes; 0 is one per core. Does not affect the output.")
     ] = 0,
-    engine: Annotated[
-        str, typer.Option(help="processes, or ray (a cluster). Does not affect the output.")
-    ] = "processes",
+    on: Annotated[
+        str, typer.Option("--on", help="Where work is done: here, or ray (a Ray cluster). Does not affect the output.")
+    ] = "here",
     show: Annotated[
         bool, typer.Option("--show", help="Print the card of a corpus folder and a few documents.")
     ] = False,
@@ -90,7 +90,7 @@ def corpus(
         _plan(bertie.Corpus.plan(inputs, config=config, **{key: settings.get(key) for key in _READING_SETTINGS}))
         return
     built = bertie.build_corpus(
-        inputs, out, tokenizer=tokenizer, config=config, workers=workers, engine=engine, overwrite=overwrite, **settings
+        inputs, out, tokenizer=tokenizer, config=config, workers=workers, on=on, overwrite=overwrite, **settings
     )
     if console.verbosity.json:
         console.emit(built.to_dict())

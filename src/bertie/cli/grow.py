@@ -56,7 +56,7 @@ def grow(
 def shrink(
     folder: _FolderArgument,
     out: Out,
-    layers: Annotated[str, typer.Option(help="Layers to take, counted from 0. Default: every second layer.")] = "",
+    from_layers: Annotated[str, typer.Option(help="Layers to take, counted from 0. Default: every second layer.")] = "",
     family: Annotated[str, typer.Option(help="Family of the new model. Default: the same.")] = "",
     overwrite: Overwrite = False,
 ) -> None:
@@ -66,15 +66,15 @@ def shrink(
 
     \b
     Example:
-      bertie shrink models/base -o models/student --layers 0,2,4,7,9,11 --family distilbert
+      bertie shrink models/base -o models/student --from-layers 0,2,4,7,9,11 --family distilbert
     """
     try:
-        numbers = [int(layer) for layer in layers.split(",")] if layers else []
+        numbers = [int(layer) for layer in from_layers.split(",")] if from_layers else []
     except ValueError:
         raise WrongValue(
-            f"--layers is {layers!r}; it must be a comma-separated list of layer numbers, for example 0,2,4."
+            f"--from-layers is {from_layers!r}; it must be a comma-separated list of layer numbers, for example 0,2,4."
         ) from None
-    _show(bertie.shrink(folder, out, layers=numbers, family=family, overwrite=overwrite))
+    _show(bertie.shrink(folder, out, from_layers=numbers, family=family, overwrite=overwrite))
 
 
 @vocabulary.command()

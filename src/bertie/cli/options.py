@@ -68,6 +68,10 @@ def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., ob
         def run(**values: Any) -> Any:
             texts = {name: value for name in flags if (value := values.pop(name)) not in (None, [])}
             _check_once([flags[name].key for name in texts], values.get("overrides") or [])
+            mappings = [name for name, text in texts.items() if flags[name].read and text.startswith("{")]
+            if mappings:  # YAML, which the setting of the same name reads: {spam: 10, ham: 1}
+                pairs = [f"{flags[name].key}={texts.pop(name)}" for name in mappings]
+                values["overrides"] = [*(values["overrides"] or []), *pairs]
             return command({flags[name].key: _value(flags[name], value) for name, value in texts.items()}, **values)
 
         return with_parameters(run, [*(p.replace(kind=keyword) for p in own), *made])
@@ -100,7 +104,7 @@ def _option(name: str, flag: Flag, setting: Setting) -> object:
     declared = flag.name or "--" + name.rstrip("_").replace("_", "-")
     base = setting.type.removesuffix(" | None")
     several = base.startswith("tuple") and flag.read is None
-    kind: Any = (list[str] if several else TYPES.get(base, str)) | None
+    kind: object = (list[str] if several else TYPES.get(base, str)) | None
     if base == "bool":
         declared = f"{declared}/--no-{declared.removeprefix('--')}"
     default: Any = flag.default or setting.default

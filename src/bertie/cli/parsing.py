@@ -13,14 +13,17 @@ PANELS = {
     "Data": "train dev data data-dir split task text label label-names label-separator weight group time tabular "
     "markup columns "
     "encoding format features corpus tokenizer",
-    "Training": "config model epochs steps lora lr batch-size max-length weight-decay warmup class-weights sampling "
-    "loss focal-gamma label-smoothing positive metric patience optimize costs calibrate abstain coverage seed "
-    "device precision",
+    "Training": "model epochs steps lr batch-size max-length seed device precision patience metric config weight-decay "
+    "warmup lora class-weights sampling loss focal-gamma label-smoothing positive optimize costs calibrate abstain "
+    "coverage",
     "Model": "too-long head pattern words threshold engine ensemble prompt prefix pooling truncate-dim normalize",
     "Run": "resume dry-run trial track",
     "Output": "output only-answers excel output-encoding overwrite report card json quiet verbose help",
 }
-"""Heading -> the options of several commands. An option of one command names its heading by `rich_help_panel`."""
+"""Heading -> the options of several commands, in the order of the help: what most people change comes first.
+
+An option of one command names its heading by `rich_help_panel`, and comes last there."""
+PLACES = {name: place for place, name in enumerate(" ".join(PANELS.values()).split())}
 MAX_UNGROUPED_OPTIONS = 12  # options that a reader takes in without headings
 
 
@@ -56,15 +59,14 @@ class Command(typer.core.TyperCommand):
         arguments, panels = list[tuple[str, str]](), dict[str, list[tuple[str, str]]]()
         parameters = self.get_params(ctx)
         trains = any(one.name in ("train", "corpus") for one in parameters)
-        for one in parameters:
+        names = {one: max(one.opts, key=len).lstrip("-") for one in parameters}
+        for one in sorted(parameters, key=lambda one: PLACES.get(names[one], len(PLACES))):
             if (record := one.get_help_record(ctx)) is None:
                 continue
             if one.param_type_name == "argument":
                 arguments.append(record)
             else:
-                panel = getattr(one, "rich_help_panel", None) or _panel(
-                    max(one.opts, key=len).lstrip("-"), trains=trains
-                )
+                panel = getattr(one, "rich_help_panel", None) or _panel(names[one], trains=trains)
                 panels.setdefault(panel if len(parameters) > MAX_UNGROUPED_OPTIONS else "Options", []).append(record)
         order = {name: number for number, name in enumerate(PANELS)}
         sections = sorted(panels.items(), key=lambda one: order.get(one[0], -1))

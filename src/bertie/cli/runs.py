@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, finished or in progress.")],
     output: tables.PageFile = None,
-    card: Annotated[
+    card_of: Annotated[
         Path | None, typer.Option(help="Model folder whose card gets the metrics: MODEL/README.md.")
     ] = None,
     overwrite: Overwrite = False,
@@ -32,9 +32,9 @@ def compare(
       bertie compare runs/a runs/b
       bertie compare runs/a runs/b runs/c -o compare.html
       bertie compare runs/tuning --json
-      bertie compare runs/sst2 runs/mrpc --card models/base
+      bertie compare runs/sst2 runs/mrpc --card-of models/base
     """
-    comparison = bertie.compare(runs, output, card=card, overwrite=overwrite)
+    comparison = bertie.compare(runs, output, card_of=card_of, overwrite=overwrite)
     if console.verbosity.json:
         console.emit(comparison.to_dict())
         return

@@ -142,7 +142,7 @@ def load_command(row: CommandRow) -> Any:
 class _Table(Mapping[str, object]):
     """Name -> click command, imported when it is asked for."""
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> object:
         return load_command(rows()[name])
 
     def __iter__(self) -> Iterator[str]:

@@ -31,7 +31,7 @@ LEAST_TEXTS = 20  # for each of the two parts; a first percentile of fewer says 
 MOST_TEXTS = 1000  # measured
 MOST_READ = MOST_TEXTS + 4 * CALIBRATION_TOKENS  # more are never used
 WEIGHTS_FIRST_PERCENTILE, WEIGHTS_MEAN = 0.975, 0.985  # with weights of 4 bits
-FIRST_PERCENTILE, MEAN = 0.999, 0.9997  # STS-B's Spearman moves by 0.0002 at these (docs/log)
+FIRST_PERCENTILE, MEAN = 0.999, 0.9997  # STS-B's Spearman moves by 0.0002 at these (benchmarks/log)
 NARROW_FIRST_PERCENTILE, NARROW_MEAN = 0.998, 0.9995  # with activations of 7 bits, where a processor has no more
 
 

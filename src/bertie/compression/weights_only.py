@@ -53,7 +53,7 @@ def quantize_weights(model: TorchModel, texts: Sequences, *, embeddings: int = 8
 
 def _layers(model: TorchModel, texts: Sequences, found: Quantized) -> None:
     """Rounds the matrices of all layers in place, from the lowest to the highest."""
-    encoder, calls = model.encoder, list[tuple[tuple[Any, ...], dict[str, Any]]]()
+    encoder, calls = model.encoder, list[tuple[tuple[object, ...], dict[str, object]]]()
     names = {id(module): f"encoder.{name}" for name, module in encoder.named_modules()}
     ids, types = torch.from_numpy(texts.input_ids).long(), torch.from_numpy(texts.token_type_ids).long()
 
@@ -73,7 +73,7 @@ def _layers(model: TorchModel, texts: Sequences, found: Quantized) -> None:
         hidden = layer(hidden, *reads[1:], **options)[0]
 
 
-def _read(layer: nn.Module, reads: tuple[Any, ...], options: dict[str, object]) -> dict[nn.Linear, Tensor]:
+def _read(layer: nn.Module, reads: tuple[object, ...], options: dict[str, object]) -> dict[nn.Linear, Tensor]:
     """Returns the inputs of a layer's matrices."""
     found: dict[nn.Linear, Tensor] = {}
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bertie.data.sequences import STANDS, UNSEEN, VECTORS, Sequences
 from bertie.nn.features import Features
-from bertie.nn.layout import Layout, Packed, moved
+from bertie.nn.layout import Layout, Packed, moved, where
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,10 @@ class Batch:
     def host(self) -> "Batch":
         """The original batch in main memory. Numbers are read from it, to avoid waiting for an accelerator."""
         return self.moved_from or self
+
+    def where(self, mask: Tensor) -> Tensor:
+        """Returns the flattened positions where a mask of `host` is true, on the batch's device. -> (N,) int64"""
+        return where(mask, self.input_ids.device)
 
     @property
     def packed(self) -> Packed:

@@ -63,7 +63,7 @@ def build_shards(
     lines: Iterable[bytes] | None = None,
     evaluation: Mapping[str, Iterable[str]] | None = None,
     workers: int = 1,
-    engine: str = "processes",
+    on: str = "here",
     overwrite: bool = False,
 ) -> Shards:
     """Builds a corpus, or opens it when it is complete. The same call resumes an interrupted build.
@@ -77,7 +77,7 @@ def build_shards(
             or
             paragraphs where paragraphs are deduplicated.
         workers: Number of processes. It does not affect the output.
-        engine: "processes" or "ray".
+        on: "here" or "ray".
         overwrite: Whether to delete first what Bertie wrote in the folder.
 
     Raises:
@@ -89,7 +89,7 @@ def build_shards(
     folder = Path(folder)
     (
         splitter(config.splitter),
-        executors.ENGINES[engine],
+        executors.PLACES[on],
         Filters.of(config.language, config.quality),
     )  # say now what is missing, not in an hour
     sets = Evaluation.of(evaluation) if evaluation else None
@@ -120,7 +120,7 @@ def build_shards(
             sets.save(work / EVALUATION)
         common = {"config": config.model_dump(), "work": str(work), "evaluation": sets.fingerprint if sets else ""}
         jobs = [{"number": n, "unit": unit, "size": unit.size, **common} for n, unit in enumerate(units)]
-        results = executors.run_units(prepare, jobs, work, workers=workers, engine=engine, about="reading")
+        results = executors.run_units(prepare, jobs, work, workers=workers, on=on, about="reading")
         records = sum(result["records"] for result in results)
         dropped = sum((Counter(result["dropped"]) for result in results), Counter[str]())
         if records == sum(dropped.values()):

@@ -38,16 +38,16 @@ def run_units(
     *,
     workers: int,
     about: str,
-    engine: str = "processes",
+    on: str = "here",
 ) -> list[_Result]:
     """Calls `task(**unit)` for every unit, and returns results in order. Results of an interrupted run in `work` are
     reused.
 
     `task` is a function of a module; units and results are JSON values; a unit's "size" (bytes) is its weight in the
-    progress bar. The number of workers and the engine (a row of ENGINES) change only the time. Raises what a task
-    raised, Stopped (exit 75) when a worker was killed, UsageError for an unknown engine.
+    progress bar. The number of workers and the place (a row of PLACES) change only the time. Raises what a task
+    raised, Stopped (exit 75) when a worker was killed, UsageError for an unknown place.
     """
-    compute = ENGINES[engine]
+    compute = PLACES[on]
     files = [work / f"result-{number:06d}.json" for number in range(len(units))]
     sizes = [unit["size"] / 1e6 for unit in units]
     jobs = [(number, units[number], file) for number, file in enumerate(files) if not file.exists()]
@@ -99,13 +99,13 @@ def _on_ray(task: _Task, jobs: list[_Job], workers: int) -> Iterator[int]:
     try:
         import ray
     except ImportError:
-        raise NoPackage('--engine ray needs Ray: pip install "bertie[scale]"') from None
+        raise NoPackage('--on ray needs Ray: pip install "bertie[scale]"') from None
     joined = ray.is_initialized()
     if not joined:
         local = {} if os.environ.get("RAY_ADDRESS") else {"address": "local", "num_cpus": workers}
         ray.init(include_dashboard=False, log_to_driver=False, logging_level="error", **local)
     remote = ray.remote(max_retries=RAY_RETRIES, num_cpus=1)(_do_in)
-    waiting, running = deque(jobs), dict[Any, int]()
+    waiting, running = deque(jobs), dict[object, int]()
     most = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))  # units given out: memory does not grow with a corpus
     try:
         while waiting or running:
@@ -141,7 +141,7 @@ def _do_in(folder: str, task: _Task, unit: dict[str, object], file: Path) -> Non
     _do(task, unit, file)
 
 
-ENGINES: Registry[_Engine] = Registry("engine", [("processes", _in_processes), ("ray", _on_ray)])
+PLACES: Registry[_Engine] = Registry("place", [("here", _in_processes), ("ray", _on_ray)])
 
 
 @contextmanager

@@ -215,7 +215,7 @@ class CorpusPart:
         )
 
 
-def read_part_facts(path: Path) -> tuple[NDArray[Any], dedup.Signatures]:
+def read_part_facts(path: Path) -> tuple[NDArray[np.generic], dedup.Signatures]:
     """Reads only the hashes and signatures of a part file."""
     with safetensors.safe_open(path, "numpy") as file:
         return _as_hashes(file.get_tensor("hashes")), file.get_tensor("signatures")
@@ -226,7 +226,7 @@ def bounds(lengths: Int64) -> Int64:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
-def _as_hashes(pairs: NDArray[np.uint64]) -> NDArray[Any]:
+def _as_hashes(pairs: NDArray[np.uint64]) -> NDArray[np.generic]:
     return np.ascontiguousarray(pairs).view(dedup.HASH).reshape(-1)
 
 

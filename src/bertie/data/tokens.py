@@ -17,11 +17,11 @@ from bertie.io.blocks import UNIT
 from bertie.text.tokenizer import Tokenizer
 
 
-def encode_corpus(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine: str = "processes") -> Shards:
+def encode_corpus(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, on: str = "here") -> Shards:
     """Returns the token ids of a corpus, from folder/tokens-<tokenizer>/, where they are stored when they are missing.
 
     Those of a read-only corpus are stored in the user's cache, with a message. The bytes do not depend on `workers` and
-    `engine` (a row of executors.ENGINES), and an interrupted call is resumed. Raises DataError when the corpus or the
+    `on` (a row of executors.PLACES), and an interrupted call is resumed. Raises DataError when the corpus or the
     ids are damaged, Stopped (exit 75) when the disk is full.
     """
     folder = Path(folder)
@@ -47,7 +47,7 @@ def encode_corpus(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1,
             {"number": n, "folder": str(folder), "work": str(work), **identity, "place": place, "size": size}
             for n, (place, size) in enumerate(_places(text))
         ]
-        results = executors.run_units(encode_documents, jobs, work, workers=workers, engine=engine, about="encoding")
+        results = executors.run_units(encode_documents, jobs, work, workers=workers, on=on, about="encoding")
         with (
             ShardWriter(target, "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32") as writer,
             console.progress("writing", len(jobs), unit="units") as advance,

@@ -1,6 +1,6 @@
 """Training rows whose labels are probably wrong: those that out-of-fold predictions contradict.
 
-    rows -> folds -> a model of the other folds predicts each fold -> confident learning (metrics/confident.py)
+    rows -> folds -> a model of the other folds predicts each fold -> confident learning (evaluation/label_check.py)
 
 A model must not be trained on the rows that it checks: it learns their wrong labels too.
 
@@ -14,11 +14,35 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertie.evaluation.baselines import cross_fitted
 from bertie.io.tables import Example
-from bertie.metrics.confident import contradicted
 from bertie.tasks import Prediction, Task
+
+Int = NDArray[np.int64]
+
+
+def contradicted(probability_EL: NDArray[np.float64], label_E: Int) -> tuple[Int, Int]:
+    """Returns the examples whose labels are probably wrong, the most contradicted first, and the suggested labels.
+
+    probability_EL: predictions by models that were not trained on the example. The threshold of a label is its mean
+    probability among the examples that have the label (2021, equation 2). A label is possible for an example if its
+    probability is at least the threshold. An example is contradicted if the most probable of its possible labels is
+    another one. The order is by normalized margin: the probability of its label minus the largest other one.
+    """
+    rows_E, count = np.arange(len(label_E)), probability_EL.shape[1]
+    own_E = probability_EL[rows_E, label_E]
+    seen_L = np.bincount(label_E, minlength=count)
+    usual_L = np.where(seen_L > 0, np.bincount(label_E, own_E, count) / np.maximum(1, seen_L), np.inf)
+    possible_EL = probability_EL >= usual_L
+    suggested_E = np.where(possible_EL, probability_EL, -1.0).argmax(1)
+    other_EL = probability_EL.copy()
+    other_EL[rows_E, label_E] = -np.inf
+    found = np.flatnonzero(possible_EL.any(1) & (suggested_E != label_E))
+    order = np.argsort((own_E - other_EL.max(1))[found], kind="stable")
+    return found[order], suggested_E[found[order]]
+
 
 FOLDS = 5
 Predict = Callable[[list[Example], list[Example]], Sequence[Prediction]]
@@ -82,7 +106,7 @@ def folds(
 
     Each label is spread evenly. Rows of one group, and rows with the same texts, are in one fold.
     """
-    fold_of, seen = dict[Hashable, int](), dict[Any, int]()
+    fold_of, seen = dict[Hashable, int](), dict[object, int]()
     fold_E = np.zeros(len(train), np.int64)
     for i, example in enumerate(train):
         name = example.texts if (own := group(example)) is None else (own,)

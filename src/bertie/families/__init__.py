@@ -111,7 +111,7 @@ def config(name: str | Path, **overrides: Any) -> EncoderConfig:
     return changed_config(_find(name)[1], overrides)
 
 
-def changed_config(shape: EncoderConfig, overrides: Mapping[str, Any]) -> EncoderConfig:
+def changed_config(shape: EncoderConfig, overrides: Mapping[str, object]) -> EncoderConfig:
     """A config with fields changed. Raises UsageError that names the preset most like it that can be changed so."""
     try:
         return shape.replace(**overrides)

@@ -86,7 +86,7 @@ def _flattened(public: Mapping[str, Any]) -> Mapping[str, object]:
     return flat | rope_base(public.get("rope_scaling"), "rope_scaling", "global_rope_theta")
 
 
-def rope_base(rope: Any, where: str, key: str) -> dict[str, object]:
+def rope_base(rope: object, where: str, key: str) -> dict[str, object]:
     """Returns the base of rotary positions under a key, if it is given. Raises DataError for scaled positions."""
     rope = rope or {}
     plain = {"rope_type": "default", "type": "default", "rope_theta": None}

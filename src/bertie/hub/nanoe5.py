@@ -19,7 +19,7 @@ from bertie.console import console
 from bertie.errors import BadFile, DataError
 from bertie.files import atomic_write, file_hash, read_json, user_cache, write_json
 from bertie.folders import new_folder
-from bertie.models.folder import MODEL_FOLDER
+from bertie.models.files import MODEL_FOLDER
 from bertie.text.engine import FILE_CLASS
 
 FILE, MAGIC = "e5-small-q4.bin", b"E5S1"

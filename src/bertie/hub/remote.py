@@ -268,7 +268,7 @@ def _bar(advance: _Advance) -> Any:
     """Returns a class in the place of tqdm's, which reports what arrives."""
 
     class Bar:
-        def __init__(self, *_: Any, initial: int = 0, **__: object) -> None:
+        def __init__(self, *_: object, initial: int = 0, **__: object) -> None:
             self.n = initial
             advance(initial)
 

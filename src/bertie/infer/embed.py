@@ -6,7 +6,7 @@ N texts · H hidden size
 import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +64,7 @@ def make_embedder(
             raise UnknownName(f"Unknown pooling {way!r}. {nearest(str(way), MODES)}")
     if pooling is not None and own.dense:
         raise UsageError("The dense layers of this model need its own pooling. Omit pooling.")
-    asked: dict[str, Any] = {
+    asked: dict[str, object] = {
         "prompt": prefix if prompt is None else prompts[prompt],
         "pooling": pooling,
         "unit_length": normalize or None,

@@ -17,7 +17,6 @@ from torch import Generator, Tensor
 from bertie.errors import UsageError
 from bertie.models.encoder import EncoderOutput
 from bertie.models.generation import GenerationConfig
-from bertie.models.heads import VocabularyHead
 from bertie.models.model import TorchModel
 from bertie.models.seq2seq import NEXT_TOKEN, Seq2Seq, writes
 from bertie.nn.cache import Cache
@@ -80,7 +79,7 @@ class _Reader:
                 "This model cannot generate text. It needs the head 'lm', and causal attention or a decoder, "
                 "as GPT-2 and T5 have."
             )
-        head = model.head(NEXT_TOKEN, VocabularyHead)
+        head = model.vocabulary_head(NEXT_TOKEN)
         if not isinstance(model, Seq2Seq) and (longest := input_ids.shape[1] + most - 1) > model.config.max_length:
             raise UsageError(
                 f"The text and its continuation may have {longest:,} tokens, and the model has "

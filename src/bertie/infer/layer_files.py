@@ -40,7 +40,7 @@ class _Column:
     shape: tuple[int, ...]
     rows: int = 0
 
-    def add(self, values: NDArray[Any]) -> None:
+    def add(self, values: NDArray[np.generic]) -> None:
         self.file.write(np.ascontiguousarray(values, self.dtype).tobytes())
         self.rows += len(values)
 
@@ -49,7 +49,7 @@ class _Column:
         shutil.copyfileobj(self.file, out, 1 << 20)
 
 
-def _columns_of(encoding: Encoding) -> dict[str, NDArray[Any]]:
+def _columns_of(encoding: Encoding) -> dict[str, NDArray[np.generic]]:
     words = [NO_WORD if word is None else word for word in encoding.word_ids]
     return {
         "input_ids": np.array(encoding.ids, np.int32),
@@ -64,7 +64,7 @@ def _spooled(chunks: Iterable[Chunk], folder: Path, stack: ExitStack) -> dict[st
     """Writes every array to a file of its own, which has no name and ends with the process."""
     columns: dict[str, _Column] = {}
 
-    def add(name: str, values: NDArray[Any]) -> None:
+    def add(name: str, values: NDArray[np.generic]) -> None:
         if name not in columns:
             file = stack.enter_context(tempfile.TemporaryFile(dir=folder))  # noqa: SIM115 (the stack closes it)
             columns[name] = _Column(file, values.dtype.newbyteorder("<"), values.shape[1:])
@@ -103,7 +103,7 @@ def _npz(path: Path, out: IO[bytes], chunks: Iterable[Chunk]) -> None:
                     member.write(np.array(block, kind).tobytes())
 
 
-def _npy_header(out: IO[bytes], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+def _npy_header(out: IO[bytes], dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> None:
     facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_2_0(out, facts)
 
@@ -122,7 +122,7 @@ def _tokens(text: _Column, ends: _Column) -> Iterator[list[str]]:
 def _safetensors(path: Path, out: IO[bytes], chunks: Iterable[Chunk]) -> None:
     with ExitStack() as stack:
         columns = _spooled(chunks, path.parent, stack)
-        header, start = dict[str, Any](), 0
+        header, start = dict[str, object](), 0
         ordered = dict(sorted(columns.items(), key=lambda item: -item[1].dtype.itemsize))  # aligned in the file
         for name, column in ordered.items():
             shape = [column.rows, *column.shape]

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,7 +172,7 @@ def _mask(ids: Sequences) -> NDArray[np.bool_]:
     return mask
 
 
-def _rectangle(tokens: NDArray[Any], mask_BS: NDArray[np.bool_], fill: int) -> NDArray[np.int64]:
+def _rectangle(tokens: NDArray[np.generic], mask_BS: NDArray[np.bool_], fill: int) -> NDArray[np.int64]:
     found = np.full(mask_BS.shape, fill, np.int64)
     found[mask_BS] = tokens
     return found

@@ -121,7 +121,7 @@ def _by_id(out: IO[bytes], form: Form) -> Iterator[Write]:
 class _Table:
     """Rows with the columns of the first one. Rows that could not be split into columns are written after it."""
 
-    def __init__(self, form: Form, append: Callable[[Sequence[Any]], None]) -> None:
+    def __init__(self, form: Form, append: Callable[[Sequence[object]], None]) -> None:
         self.form, self.append = form, append
         self.header: tuple[str, ...] = ()
         self.waiting: list[tuple[Values | None, Values, Values]] = []
@@ -165,7 +165,7 @@ class _Table:
 
 def flatten_answer(answer: Values, before: str = "") -> dict[str, object]:
     """Returns an answer with the values of objects, too: {"scores": {"a": 1}} has scores.a."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in answer.items():
         found[before + name] = value
         found |= flatten_answer(value, f"{before}{name}.") if isinstance(value, Mapping) else {}
@@ -250,7 +250,7 @@ def _parquet(out: IO[bytes], form: Form) -> Iterator[Write]:
     import pyarrow as pa
     import pyarrow.parquet
 
-    names, rows, chunks = tuple[str, ...](), list[Sequence[Any]](), list[list[Any]]()
+    names, rows, chunks = tuple[str, ...](), list[Sequence[object]](), list[list[object]]()
 
     def pack() -> None:
         if not rows:
@@ -316,7 +316,7 @@ def _unified(types: Collection[object]) -> object:
     return one.field(0).type
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     return None if value is None else str(_cell(value))
 
 

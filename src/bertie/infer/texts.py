@@ -39,7 +39,7 @@ def each_row(texts: Iterable[Any], name: str = "texts", *, tuples: bool = False)
         )
 
 
-def _read(text: Any) -> Any:
+def _read(text: object) -> Any:
     """Returns a number as a text, and None for what tables of numbers have instead of a missing text."""
     if is_missing(text):
         return None

@@ -22,7 +22,7 @@ _SKIPPED = "was_cancelled"
 CHOSEN, COUNTED = ("choices", "taxonomy"), ("rating", "number")  # keys of a value of Label Studio without a place
 
 
-def records_of(value: Any, *, labelled: bool = True) -> Iterator[Any]:
+def records_of(value: object, *, labelled: bool = True) -> Iterator[object]:
     """Yields the records of one JSON value: of a task of Label Studio, one for each annotation that was submitted.
 
     labelled: whether annotations are wanted; without, a task is one record.
@@ -77,7 +77,7 @@ def cell_labels(cell: str) -> Any:
         return cell
 
 
-def _tasks(task: Mapping[str, Any], labelled: bool) -> Iterator[Mapping[str, Any]]:
+def _tasks(task: Mapping[str, Any], labelled: bool) -> Iterator[Mapping[str, object]]:
     """Yields the records of a task of Label Studio, as its own export JSON-MIN has them."""
     given = task["annotations"] if "annotations" in task else task["completions"]
     base = {**task["data"], **({"id": task["id"]} if "id" in task else {})}
@@ -90,7 +90,7 @@ def _tasks(task: Mapping[str, Any], labelled: bool) -> Iterator[Mapping[str, Any
             yield {**base, _SKIPPED: True}
             continue
         results = one.get("result")
-        found: dict[str, list[Any]] = {}
+        found: dict[str, list[object]] = {}
         for result in results if isinstance(results, list) else []:
             if isinstance(result, dict) and isinstance(result.get("value"), dict) and result.get("from_name"):
                 found.setdefault(str(result["from_name"]), []).append(result["value"])
@@ -98,13 +98,13 @@ def _tasks(task: Mapping[str, Any], labelled: bool) -> Iterator[Mapping[str, Any
         yield {**base, **answers, "annotation_id": one.get("id", 0)}
 
 
-def why_unused(fields: Mapping[str, Any]) -> str:
+def why_unused(fields: Mapping[str, object]) -> str:
     """Returns why an annotator left a row without an answer; "" for a row with one."""
     if fields.get("answer") in UNUSED:
         return f"answer is {fields['answer']}"
     return "skipped by the annotator" if fields.get(_SKIPPED) in (True, "true") else ""
 
 
-def is_annotated(fields: Mapping[str, Any]) -> bool | None:
+def is_annotated(fields: Mapping[str, object]) -> bool | None:
     """Returns whether somebody annotated a row of Label Studio, which then may have no label; None for another row."""
     return fields["annotation_id"] not in (None, "") if "annotation_id" in fields else None

@@ -110,7 +110,7 @@ def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iter
             yield BadRecord(number, EXPECTED)
 
 
-def _lack(row: Mapping[str, Any], name: str) -> str:
+def _lack(row: Mapping[str, object], name: str) -> str:
     """Returns why a row has no text in a column; "" for one with a text, or without the column."""
     text = row.get(name, "")
     if isinstance(text, str):
@@ -118,7 +118,7 @@ def _lack(row: Mapping[str, Any], name: str) -> str:
     return f"no {name}" if text is None else f"{name} is not a text"
 
 
-def _offsets_of(row: Mapping[str, Any], name: str, format: TableFormat) -> str:
+def _offsets_of(row: Mapping[str, object], name: str, format: TableFormat) -> str:
     """Returns how the offsets of a row count, if the texts of its entities say so; "" otherwise."""
     text, marks = row.get(name), _marks(row, format)
     try:
@@ -128,7 +128,7 @@ def _offsets_of(row: Mapping[str, Any], name: str, format: TableFormat) -> str:
 
 
 def _tagged(
-    row: Mapping[str, Any], text: Any, format: TableFormat, number: int, source: Mapping[str, Any] | None
+    row: Mapping[str, object], text: Any, format: TableFormat, number: int, source: Mapping[str, object] | None
 ) -> Example | BadRecord:
     """Returns the example of a row with words and tags. Raises ValueError for a row without words.
 

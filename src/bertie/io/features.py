@@ -30,7 +30,7 @@ class BadFeaturesError(Exception):
     """A row whose feature vectors cannot be read."""
 
 
-def read_vectors(value: Any, folder: Path, config: FeatureConfig) -> _Vectors:
+def read_vectors(value: object, folder: Path, config: FeatureConfig) -> _Vectors:
     """Returns the feature vectors of a row's field (N, D). Raises BadFeaturesError with the reason."""
     try:
         found = _read(value, folder, config)
@@ -39,7 +39,7 @@ def read_vectors(value: Any, folder: Path, config: FeatureConfig) -> _Vectors:
     return checked_vectors(found, config.column)
 
 
-def checked_vectors(found: NDArray[Any], name: str) -> _Vectors:
+def checked_vectors(found: NDArray[np.generic], name: str) -> _Vectors:
     """Returns an array as feature vectors (N, D). name: for messages. Raises BadFeaturesError with the reason."""
     if found.ndim != 2 or not found.size or found.size > MOST_NUMBERS or found.dtype.kind not in "biuf":
         raise BadFeaturesError(f"{name} is no table of numbers, but an array {found.shape} of {found.dtype}")

@@ -27,7 +27,7 @@ class Flat(Fields):
     source: Mapping[str, Any]
 
 
-def first_given(*values: Any) -> Any:
+def first_given(*values: object) -> Any:
     """Returns the first value that a row has: not None and not an empty text. 0 is a value, and an id."""
     return next((value for value in values if value is not None and value != ""), None)
 
@@ -53,7 +53,7 @@ def flat(value: Mapping[str, Any], within: str = "") -> Flat:
     return fields
 
 
-def as_text(value: Any) -> Any:
+def as_text(value: object) -> Any:
     """Returns a value as a name or a text. True is "true", as in JSON; NaN is empty, and bytes are UTF-8."""
     if isinstance(value, bytes):  # of parquet files whose writer does not mark texts
         try:
@@ -122,7 +122,7 @@ class Template:
             ("", *(joint for _, joint, _ in parts)),
         )
 
-    def fill(self, fields: Mapping[str, Any]) -> str:
+    def fill(self, fields: Mapping[str, object]) -> str:
         """Returns the text of a row; it is empty if all values are missing."""
         text = ""
         for column, before, after, between in zip(self.columns, self.before, self.after, self.between, strict=True):
@@ -131,7 +131,7 @@ class Template:
         return text
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     """Returns a value as a text; "" for a missing one."""
     if isinstance(value, list):
         return ", ".join(filter(None, map(_value, value)))

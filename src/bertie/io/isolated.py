@@ -33,7 +33,7 @@ LOOK_S = 0.5  # how often a worker looks whether its caller lives
 S_PER_MIB = 10  # more for each MiB that is read; trafilatura needs about 1
 
 
-def call(function: Callable[..., _T], *arguments: Any, size: int = 0, **named: Any) -> _T:
+def call(function: Callable[..., _T], *arguments: object, size: int = 0, **named: object) -> _T:
     """Returns what a function of a module returns, computed in another process; see `results`."""
     *_, value = results(_once, function, arguments, named, size=size)
     return value  # type: ignore[no-any-return]
@@ -68,7 +68,7 @@ def results(function: Callable[..., Iterator[_T]], *arguments: Any, size: int = 
         process.put_back() if done else process.kill()
 
 
-def _once(function: Callable[..., _T], arguments: tuple[Any, ...], named: dict[str, Any]) -> Iterator[_T]:
+def _once(function: Callable[..., _T], arguments: tuple[object, ...], named: dict[str, object]) -> Iterator[_T]:
     yield function(*arguments, **named)
 
 
@@ -93,7 +93,7 @@ class _Process:
         """Whether it is alive, and not one of the process that this one was forked from."""
         return self.owner == os.getpid() and self._process.is_alive()
 
-    def send(self, message: Any) -> None:
+    def send(self, message: object) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # `receive` says why
             self._connection.send(message)
 
@@ -171,7 +171,7 @@ def _serve(connection: Connection) -> None:
 
 
 def _messages(
-    function: Callable[..., Iterator[Any]], arguments: tuple[Any, ...], seconds: int
+    function: Callable[..., Iterator[object]], arguments: tuple[object, ...], seconds: int
 ) -> Generator[tuple[str, Any], None, None]:
     try:
         found = iter(function(*arguments))

@@ -11,7 +11,7 @@ values    [["a", "x"]]                                       without names
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO
 
 from bertie.errors import BadFile, DataError
 from bertie.io.annotations import records_of
@@ -50,7 +50,7 @@ def read_jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row
             yield number, _ordered(fields, names)
 
 
-def _fields(record: Any) -> Flat | None:
+def _fields(record: object) -> Flat | None:
     return flat(record) if isinstance(record, dict) else None
 
 
@@ -105,14 +105,14 @@ def read_json_table(file: IO[bytes], format: TableFormat, where: str) -> Iterato
         every = ()
 
 
-def unique_names(rows: Sequence[Any]) -> tuple[str, ...]:
+def unique_names(rows: Sequence[object]) -> tuple[str, ...]:
     """Returns the names that only other rows of a list than the first have: an annotator leaves out what is absent."""
     first = rows[0] if rows and isinstance(rows[0], dict) else {}
     values = {name: one for row in rows if isinstance(row, dict) for name, one in row.items()}
     return tuple(composed(name) for name, one in values.items() if name not in first and not isinstance(one, dict))
 
 
-def _lists(rows: Sequence[Any], columns: Sequence[str], where: str) -> Iterator[Row]:
+def _lists(rows: Sequence[object], columns: Sequence[str], where: str) -> Iterator[Row]:
     """Yields the fields of rows that are lists, by the names of their columns."""
     names = header(columns, where)
     for number, row in enumerate(rows, 1):
@@ -136,11 +136,11 @@ def _ordered(fields: Flat, first: Sequence[str]) -> Fields:
     return ordered
 
 
-Oriented = tuple[list[str] | None, Sequence[Any]]
+Oriented = tuple[list[str] | None, Sequence[object]]
 """The names of the columns, where the rows are lists; and the rows."""
 
 
-def oriented(value: Any, known: Collection[str]) -> Oriented | None:
+def oriented(value: object, known: Collection[str]) -> Oriented | None:
     """Returns the rows of a JSON value; None for one that is no table. known: usual names of columns.
 
     A record alone is a table of one row.
@@ -164,13 +164,13 @@ def oriented(value: Any, known: Collection[str]) -> Oriented | None:
     return None, [value]
 
 
-def _is_record(value: Any) -> bool:
+def _is_record(value: object) -> bool:
     """Returns whether a value is an object, or a text with an object of annotations, as spaCy has them."""
     pair = isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict)
     return isinstance(value, dict) or pair
 
 
-def _nested(value: Mapping[str, Mapping[str, Any]], known: Collection[str]) -> list[dict[str, Any]]:
+def _nested(value: Mapping[str, Mapping[str, object]], known: Collection[str]) -> list[dict[str, object]]:
     """Returns the rows of an object of objects: of the columns, or of the rows."""
     inner = dict.fromkeys(name for one in value.values() for name in one)
     of_columns = any(name in known for name in value)

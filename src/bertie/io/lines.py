@@ -276,7 +276,7 @@ def _between_returns(rest: bytes, file: IO[bytes]) -> Iterator[bytes | None]:
         yield None if skipping else rest
 
 
-def json_line(line: str) -> Any:
+def json_line(line: str) -> object:
     """Returns the value of a line of JSON. Raises ValueError, or RecursionError where it is nested too deep."""
     value = json.loads(line)
     if "\\u" in line:
@@ -284,7 +284,7 @@ def json_line(line: str) -> Any:
     return value
 
 
-def check_characters(value: Any) -> None:
+def check_characters(value: object) -> None:
     """Raises ValueError where a text in a JSON value contains half of a surrogate pair, which cannot be written."""
     json.dumps(value, ensure_ascii=False).encode()
 

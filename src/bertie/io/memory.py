@@ -51,7 +51,7 @@ class Table:
 
     rows: Callable[[], Iterable[Mapping[str, Any]]]
 
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+    def __iter__(self) -> Iterator[Mapping[str, object]]:
         return iter(self.rows())
 
     def lines(self) -> Iterator[bytes]:
@@ -71,12 +71,12 @@ def is_path(data: object) -> bool:
     return isinstance(data, str | PathLike)
 
 
-def index_of(data: object) -> Any:
+def index_of(data: object) -> object:
     """Returns the index of a DataFrame or a Series of pandas; None for other data."""
     return getattr(data, "index", None) if type(data).__module__.partition(".")[0] == "pandas" else None
 
 
-def with_columns(data: Any) -> "Table | None":
+def with_columns(data: object) -> "Table | None":
     """Returns rows with columns as a table; None for texts."""
     if isinstance(data, Sequence):
         rows = any(isinstance(row, Mapping) for row in data[:1])
@@ -95,7 +95,7 @@ def _table_of_frame(frame: Any) -> Table:
     return Table(lambda: frame.iter_rows(named=True))
 
 
-def table_of(data: Any, *, labeled: bool, row_of: RowOf | None = None) -> Table:
+def table_of(data: object, *, labeled: bool, row_of: RowOf | None = None) -> Table:
     """Returns a table of data in memory.
 
     Args:
@@ -158,7 +158,7 @@ def frame_of(data: object) -> Any:
     return frame if isinstance(frame, narwhals.DataFrame | narwhals.Series) else None
 
 
-def _by_narwhals(data: Any) -> Any:
+def _by_narwhals(data: Any) -> object:
     """Returns data of a library that narwhals knows as its own, and other data unchanged.
 
     Raises UsageError for two columns of one name.
@@ -172,7 +172,7 @@ def _by_narwhals(data: Any) -> Any:
         raise UsageError(f"The table has several columns named {twice!r}. Rename or drop all but one.") from None
 
 
-def _classes(row: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def _classes(row: Mapping[str, object], names: Mapping[str, Sequence[str]]) -> dict[str, object]:
     """Returns a row whose numbers of classes are their names; -1 is an unknown one."""
     return {
         name: (names[name][value] if value >= 0 else None) if name in names and isinstance(value, int) else value
@@ -180,7 +180,7 @@ def _classes(row: Mapping[str, Any], names: Mapping[str, Sequence[str]]) -> dict
     }
 
 
-def _row(one: Any, *, labeled: bool, row_of: RowOf | None = None) -> Mapping[str, Any]:
+def _row(one: object, *, labeled: bool, row_of: RowOf | None = None) -> Mapping[str, object]:
     """Returns a row by column name: of a dict, a text, or a tuple of text, second text and label."""
     if isinstance(one, Mapping):
         return one
@@ -195,7 +195,7 @@ def _row(one: Any, *, labeled: bool, row_of: RowOf | None = None) -> Mapping[str
     return dict(zip(PAIR_FIELDS, texts, strict=False)) | label
 
 
-def make_json_value(value: Any) -> Any:
+def make_json_value(value: object) -> Any:
     """Returns a value as JSON has it: numbers of NumPy as numbers, dates as texts, what is missing as None."""
     if hasattr(value, "tolist"):  # of NumPy and Arrow
         value = value.tolist()
@@ -214,7 +214,7 @@ def is_missing(value: object) -> bool:
     return value is None or of_pandas or (isinstance(value, Real | Decimal) and bool(value != value))
 
 
-def _within(value: Any) -> Any:
+def _within(value: object) -> Any:
     """Returns a value of a list or an object as JSON has it. Raises TypeError for one that JSON does not have."""
     known = make_json_value(value)
     if known is value:
@@ -223,7 +223,7 @@ def _within(value: Any) -> Any:
 
 
 @contextmanager
-def open_as(name: str, data: Any, *, labeled: bool = True, row_of: RowOf | None = None) -> Iterator[str]:
+def open_as(name: str, data: object, *, labeled: bool = True, row_of: RowOf | None = None) -> Iterator[str]:
     """Context with a path under which data can be read: a table in memory, or a file, whose path is unchanged.
 
     name: of the argument, such as `train`, which messages show instead of the path. labeled, row_of: as for `table_of`.

@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any
+from typing import IO
 
 from bertie.errors import BadFile
 from bertie.io.fields import composed, flat
@@ -40,7 +40,7 @@ def _classes(metadata: Mapping[bytes, bytes]) -> dict[str, list[str]]:
         return {}
 
 
-def _class(value: Any, names: Sequence[str]) -> Any:
+def _class(value: object, names: Sequence[str]) -> object:
     """Returns the name of a class, or the names in a list. -1 means that the class is not known."""
     if isinstance(value, list):
         return [_class(one, names) for one in value]

@@ -86,7 +86,7 @@ def _of_line(row: str, line: int, format: TableFormat) -> Example | BadRecord:
     return _of_fields(fields, line, format)
 
 
-def _of_fields(fields: Mapping[str, Any], line: int, format: TableFormat) -> Example | BadRecord:
+def _of_fields(fields: Mapping[str, object], line: int, format: TableFormat) -> Example | BadRecord:
     found = _question(fields.get("context"), fields, line, format)
     return replace(found, source=fields) if format.keep and getattr(found, "reason", "") != UNREADABLE_TEXT else found
 

@@ -60,7 +60,7 @@ def read_xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Row]
         yield number, row
 
 
-def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]]]:
+def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[object]]]:
     """Yields (number from 1, values) of the rows of a workbook's first worksheet that is not empty.
 
     Empty rows at its end are left out. A formula is the value that Excel computed last, and cells that are merged over
@@ -86,7 +86,7 @@ def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]
             raise BadFile(f"{where} is not a readable Excel workbook: {error}. Save it as .csv.") from None
 
 
-def _blocks(path: str, where: str) -> Iterator[list[tuple[int, Sequence[Any]]]]:
+def _blocks(path: str, where: str) -> Iterator[list[tuple[int, Sequence[object]]]]:
     with open(path, "rb") as file:
         rows = _rows(file, where)
         while block := list(itertools.islice(rows, _BLOCK_ROWS)):
@@ -135,7 +135,7 @@ class _Merged:
 
     def __init__(self, archive: zipfile.ZipFile, path: str) -> None:
         self.until: dict[int, list[tuple[int, int]]] = {}  # first row -> (column, last row)
-        self.open: dict[int, tuple[int, Any]] = {}  # column -> last row, value
+        self.open: dict[int, tuple[int, object]] = {}  # column -> last row, value
         rest = b""
         with archive.open(path) as file:
             while piece := file.read(1 << 20):
@@ -145,7 +145,7 @@ class _Merged:
                     if last > first and (column, last) not in self.until.setdefault(first, []):
                         self.until[first].append((column, last))
 
-    def filled(self, number: int, values: Sequence[Any]) -> Sequence[Any]:
+    def filled(self, number: int, values: Sequence[object]) -> Sequence[object]:
         """Returns the values of a row, with those of the merged cells that reach into it."""
         if not self.until:
             return values
@@ -184,14 +184,14 @@ def _all_rows(sheet: Any) -> Iterator[Sequence[Any]]:
         yield () if empty else (*map(_unescaped, values), *[None] * (width - len(values)))
 
 
-def _unescaped(value: Any) -> Any:
+def _unescaped(value: object) -> Any:
     """Returns a value, in a text with the characters that Excel writes as _x000D_; openpyxl leaves them as they are."""
     return (
         ESCAPED.sub(lambda match: chr(int(match[1], 16)), value) if isinstance(value, str) and "_x" in value else value
     )
 
 
-def _plain(value: Any) -> bool:
+def _plain(value: object) -> bool:
     """Returns whether a cell can store a value directly: a number, a date without a time zone, nothing."""
     if isinstance(value, (date, time)):
         return getattr(value, "tzinfo", None) is None and (isinstance(value, time) or value.year >= 1900)

@@ -8,7 +8,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import IO, Any, TypeGuard
+from typing import IO, TypeGuard
 
 from bertie.io.lines import BadRecord, text_lines
 from bertie.io.table_format import FileFormat
@@ -49,7 +49,9 @@ def line_blocks(file: IO[bytes], where: str, format: FileFormat, *, comment: str
             lines, bad = [], None
 
 
-def spaced(words: Sequence[str], tags: Sequence[Any], line: int, spaces: Sequence[bool] | None = None) -> TaggedExample:
+def spaced(
+    words: Sequence[str], tags: Sequence[object], line: int, spaces: Sequence[bool] | None = None
+) -> TaggedExample:
     """Returns the example of some words with a space after each, or after those in `spaces`."""
     text, spans = "", []
     for i, word in enumerate(words):
@@ -95,7 +97,7 @@ def word_spans(text: str, unit: str) -> tuple[Span, ...]:
     return tuple(match.span() for match in _WORDS[unit].finditer(text))
 
 
-def script_unit(texts: Iterable[Any]) -> str:
+def script_unit(texts: Iterable[object]) -> str:
     """Returns "character" where most letters are of a script without spaces between words, or are Hangul syllables,
     since Korean words end in particles; else "word"."""
     letters = "".join(filter(str.isalpha, "".join(text for text in texts if isinstance(text, str))))

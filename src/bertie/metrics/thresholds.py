@@ -45,7 +45,8 @@ class Goal:
                 return cls(name, beta)
         elif (found := AT_LEAST.fullmatch(name)) and 0 < float(found[2]) <= 1:
             return cls(name, None, float(found[2]))
-        raise UsageError(f"optimize is {name!r}. Choose one of {GOALS}, with numbers of your own above 0.")
+        own = "a share of your own above 0, at most 1" if AT_LEAST.fullmatch(name) else "numbers of your own above 0"
+        raise UsageError(f"optimize is {name!r}. Choose one of {GOALS}, with {own}.")
 
     def best(self, precision_C: Float, recall_C: Float) -> tuple[int, bool]:
         """Returns the number of the best threshold, and whether it keeps what it must; (C,) each, highest first."""

@@ -26,19 +26,19 @@ from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.files import LOCK, atomic_write, check_readable, files_in, is_leftover, read_json, some_of, write_json
 from bertie.folders import check_other, made_once
 from bertie.models.beside import check_generation
-from bertie.models.folder import MODEL_FOLDER, copy_other_files
-from bertie.models.model import TorchModel
-from bertie.models.sentence import check_modules, module_folders
-from bertie.models.variant import CONFIG, Variant, method_of, read_public
-from bertie.models.weights import (
+from bertie.models.files import (
     FOREIGN,
+    MODEL_FOLDER,
     WEIGHTS,
     WEIGHTS_INDEX,
-    WeightsFolder,
-    decoder_biases,
+    copy_other_files,
     has_weights,
     weight_files,
 )
+from bertie.models.model import TorchModel
+from bertie.models.sentence import check_modules, module_folders
+from bertie.models.variant import CONFIG, Variant, method_of, read_public
+from bertie.models.weights import WeightsFolder, decoder_biases
 
 FolderPrecision = Literal["float32", "float16", "bfloat16"]
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"

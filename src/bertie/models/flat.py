@@ -53,7 +53,7 @@ def flatten_config(config: Any) -> dict[str, object]:
     return values | {name: getattr(getattr(heads, head), name) for name, head in _HEADS.items()}
 
 
-def changed(config: _C, changes: Mapping[str, Any]) -> _C:
+def changed(config: _C, changes: Mapping[str, object]) -> _C:
     """Returns the config with other values, by flat names. Raises UsageError for values that do not apply to it."""
     new: Any
     try:
@@ -71,7 +71,7 @@ def changed(config: _C, changes: Mapping[str, Any]) -> _C:
     return changed
 
 
-def built(kind: type[_C], tree: Mapping[str, Any]) -> _C:
+def built(kind: type[_C], tree: Mapping[str, object]) -> _C:
     """Returns a config from a tree of plain values. Raises NotRepresentable for a value of the wrong type."""
     try:
         adapter = ADAPTERS[kind] = ADAPTERS.get(kind) or TypeAdapter(kind)

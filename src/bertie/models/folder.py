@@ -1,6 +1,5 @@
 """Builds models from a config, and opens them from a folder in Hugging Face format. models/saving.py writes them."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -10,60 +9,27 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import xxhash
 from torch import Tensor, nn
 
 from bertie.console import console
 from bertie.errors import DataError, UsageError
-from bertie.files import file_hash
-from bertie.folders import ANYTHING, FolderKind
 from bertie.models.codec import OWN_KEY
 from bertie.models.config import EncoderConfig
 from bertie.models.generation import DECODER
-from bertie.models.heads import HEADS, Head, labelled
+from bertie.models.heads import HEADS, labelled
+from bertie.models.heads.base import Head
 from bertie.models.kinds import Unshared
 from bertie.models.model import TorchModel
 from bertie.models.names import check_public_names
-from bertie.models.sentence import module_folders
 from bertie.models.seq2seq import assembled
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
-from bertie.models.weights import (
-    WEIGHTS,
-    WEIGHTS_INDEX,
-    WORD_EMBEDDINGS,
-    LoadReport,
-    WeightsFolder,
-    load_weights,
-    weight_files,
-)
+from bertie.models.weights import WORD_EMBEDDINGS, LoadReport, WeightsFolder, load_weights
 from bertie.nn.init import shapes_only
-from bertie.text.sentence import LENGTH_KEYS
-from bertie.text.vocabulary import TOKENIZER_FOLDER
-from bertie.training_facts import FILE, TRAFFIC, TrainingFacts, read_training_facts
+from bertie.training_facts import TrainingFacts, read_training_facts
 
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
 """Heads by name, or a function that makes them from a config (an objective's or task's `heads`)."""
 
-MODEL_FOLDER = FolderKind(
-    "model",
-    begins=(WEIGHTS, WEIGHTS_INDEX),
-    files=(
-        *(CONFIG, WEIGHTS, WEIGHTS_INDEX, "model-*.safetensors", "README.md", FILE, TRAFFIC),
-        *("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "score.json"),
-        *TOKENIZER_FOLDER.files,
-    ),
-    folders={
-        "1_Pooling": FolderKind("pooling", ("",), ("config.json",)),
-        "2_Dense": FolderKind("dense", ("",), (CONFIG, WEIGHTS)),
-        **dict.fromkeys(("2_Normalize", "3_Normalize"), ANYTHING),
-        "onnx": ANYTHING,
-        "adapter": ANYTHING,
-    },
-    use="bertie info {}",
-)
-
-BESIDE = ("modules.json", *LENGTH_KEYS, "config_sentence_transformers.json")
-"""What sentence-transformers reads next to a model."""
 _POOLER = "encoder.pooler.weight"
 MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
 _FEATURES = r"|encoder\.embeddings\.features\."  # but for a model of texts that is to read feature vectors too
@@ -162,25 +128,6 @@ def _without_heads(model: TorchModel, variant: Variant, weights: WeightsFolder) 
     for public in found:
         del weights.stored[public]
     return sorted(found)
-
-
-def copy_other_files(source: Path, target: Path) -> None:
-    """Copies the files of sentence-transformers: the list of modules, and the settings and weights of each.
-
-    And what is known of the training's texts, which bertie drift compares with.
-    """
-    folders = (path for path in module_folders(source) if path != source)
-    modules = [f"{path.name}/{name}" for path in folders for name in (CONFIG, WEIGHTS)]
-    for name in (*BESIDE, TRAFFIC, *modules):
-        if (source / name).is_file():
-            (target / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(source / name, target / name)
-
-
-def hash_model_folder(folder: Path) -> str:
-    """Returns a hash of the weights and the config of a folder. Raises DataError where there are none."""
-    read_public(folder)
-    return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, [folder / CONFIG, *weight_files(folder)])).encode())
 
 
 def _make(variant: Variant, heads: Heads, config: EncoderConfig) -> Mapping[str, nn.Module]:

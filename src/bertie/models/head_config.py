@@ -14,6 +14,8 @@ RowUnit = Literal["token", "sequence", "position"]
 """The unit of a row of an array: each token, each sequence, or each requested position."""
 FEATURES_PREFIX = "features_"
 """The prefix of the names of heads that read the features of a frozen encoder."""
+FeatureKind = Literal["embeddings", "second_to_last", "last", "weighted_last_four", "concat_last_four", "weighted_all"]
+"""The layers that such a head reads: FEATURES of models/heads/features.py."""
 HeadActivation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh", "hidden_act"]
 """The activation of a dense layer before the classifier; "hidden_act" is that of the encoder's layers."""
 

@@ -46,7 +46,7 @@ class Int4Weight:
         return (*stored[:-1], 2 * stored[-1]) if stored else stored
 
     @classmethod
-    def packed(cls, numbers: NDArray[Any], step: NDArray[Any], low: NDArray[Any]) -> "Int4Weight":
+    def packed(cls, numbers: NDArray[np.generic], step: NDArray[np.generic], low: NDArray[np.generic]) -> "Int4Weight":
         """Returns the matrix of numbers from 0 to 15. numbers (N, K), step and low (N, G)."""
         small = numbers.astype(np.uint8)
         values = (small[:, ::2] | small[:, 1::2] << 4).astype(np.uint8)

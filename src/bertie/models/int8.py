@@ -117,7 +117,7 @@ def nearest_rows(rows: Floats) -> tuple[NDArray[np.int8], Floats]:
     return np.rint(rows / scale[:, None]).astype(np.int8), scale
 
 
-def added_together(group: NDArray[Any]) -> list[Int]:
+def added_together(group: NDArray[np.generic]) -> list[Int]:
     """For each group of input features, those whose products AVX2 adds up in 16 bits. group (K,) -> (sets, 4) each
 
     The features of a group lie side by side. Two neighbors are added, and the same two of the next four.
@@ -126,7 +126,7 @@ def added_together(group: NDArray[Any]) -> list[Int]:
     return [own.reshape(-1, 2, 2, 2).swapaxes(1, 2).reshape(-1, 4) for own in features]
 
 
-def excess(values: NDArray[Any], most: int) -> Floats:
+def excess(values: NDArray[np.generic], most: int) -> Floats:
     """Returns the factor of each row's steps that keeps sets in bounds. values (N, sets, n) -> (N,), 1 or more"""
     sums = np.maximum(np.maximum(values, 0).sum(2, dtype=np.int64), -np.minimum(values, 0).sum(2, dtype=np.int64))
     found: Floats = np.maximum(sums.max(1, initial=0) / (most - values.shape[2] / 2), 1).astype(np.float32)

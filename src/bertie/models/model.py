@@ -14,6 +14,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Head, Needs
 from bertie.models.heads.global_tokens import seen_by_all
+from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.int8 import Int8Weight
 from bertie.models.kinds import Window
 from bertie.models.packed import PackedWeight
@@ -232,6 +233,10 @@ class TorchModel(nn.Module):
     def head(self, name: str, kind: type[M]) -> M:
         """Returns a head of a kind. Raises UsageError for a model without it."""
         return _of_kind(self.heads, name, kind)
+
+    def vocabulary_head(self, name: str) -> VocabularyHead:
+        """Returns a head with a row per token of the vocabulary. Raises UsageError for a model without it."""
+        return self.head(name, VocabularyHead)
 
     def companion(self, name: str, kind: type[M]) -> M:
         """Returns a module that an objective trains with the model. Raises UsageError for a model without it."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from bertie.errors import UsageError
+from bertie.models.heads import own_classes
 
 WeightRow = tuple[str, str | tuple[str, ...]]
 
@@ -41,8 +42,6 @@ class WeightTable:
                 return tuple(_fill(part, found.groups()) for part in parts)
         if name.startswith(ENCODER) or IN_HEADS.search(name):
             return (f"{OURS}{name}",)
-        from bertie.models.heads import own_classes  # with torch
-
         if name.startswith(tuple(f"{_HEADS_PREFIX}{head}." for heads in own_classes().values() for head in heads)):
             return (name.removeprefix(_HEADS_PREFIX),)  # of no public layout
         raise KeyError(name)

@@ -14,10 +14,12 @@ from bertie.errors import DataError, UsageError
 from bertie.files import write_json, write_text
 from bertie.models.codec import OWN_KEY, QUANTIZATION, only_here
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, Head
+from bertie.models.files import WEIGHTS
+from bertie.models.heads import HEADS
+from bertie.models.heads.base import Head
 from bertie.models.packed import PackedWeight, quantization
 from bertie.models.variant import CONFIG, OF_LABELS, Variant, read_labels, write_labels
-from bertie.models.weights import WEIGHTS, save_weights
+from bertie.models.weights import save_weights
 from bertie.training_facts import DECIDED, TrainingFacts, decided, write_training_facts
 
 

@@ -152,7 +152,7 @@ def check_modules(folder: Path) -> None:
         _kinds(folder, read_json(folder / MODULES))
 
 
-def _kinds(folder: Path, listed: Any) -> list[str]:
+def _kinds(folder: Path, listed: object) -> list[str]:
     """The kinds of the modules of modules.json. Raises DataError for unknown ones."""
     if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
         raise DataError(f"{folder / MODULES} is not a list of modules.")

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from bertie.errors import UsageError
 from bertie.models.encoder import EncoderOutput
 from bertie.models.generation import DECODER
-from bertie.models.heads import Decoder, VocabularyHead
+from bertie.models.heads.decoder import Decoder
+from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.model import EncoderInputs, TorchModel
 from bertie.nn.layout import Packed, Padded
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, Head
+from bertie.models.heads import HEADS
+from bertie.models.heads.base import Head
 from bertie.models.kinds import Groups, Rotary
 from bertie.models.model import TorchModel
 from bertie.models.partial import LAYER_NAME

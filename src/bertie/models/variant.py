@@ -14,6 +14,7 @@ from bertie.folders import check_folder_kind
 from bertie.models.beside import check_adapter, check_own_adapters
 from bertie.models.codec import ACTIVATIONS, CONFIG, QUANTIZATION, VALUES, Codec, same
 from bertie.models.config import EncoderConfig
+from bertie.models.heads import own_classes
 from bertie.models.names import WeightTable
 from bertie.models.packed import FORMATS
 
@@ -39,12 +40,6 @@ class UnknownHeads(UsageError):
     def __init__(self, message: str, heads: tuple[str, ...]) -> None:
         super().__init__(message)
         self.heads = heads
-
-
-def _own_classes() -> dict[str, tuple[str, ...]]:
-    from bertie.models.heads import own_classes  # with torch
-
-    return own_classes()
 
 
 def plain_encoder(config: EncoderConfig) -> object:
@@ -84,7 +79,7 @@ class Variant(Codec):
         first = named[0] if isinstance(named, list) and named else None
         if not isinstance(first, str):
             return None
-        return self.architectures[first] if first in self.architectures else _own_classes().get(first)
+        return self.architectures[first] if first in self.architectures else own_classes().get(first)
 
     def based(self, public: Mapping[str, Any]) -> bool:
         """Returns whether the names of the encoder's weights in config.json's class start with `table.base`."""
@@ -100,7 +95,7 @@ class Variant(Codec):
         """Returns the public class with exactly these heads. Raises UnknownHeads when there is none."""
         if self.heads(public) == heads:
             return str(public["architectures"][0])
-        for name, theirs in (*self.architectures.items(), *_own_classes().items()):
+        for name, theirs in (*self.architectures.items(), *own_classes().items()):
             if sorted(theirs) == sorted(heads):
                 return name
         known = "; ".join(f"{name} ({', '.join(theirs) or 'none'})" for name, theirs in self.architectures.items())

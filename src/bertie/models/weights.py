@@ -18,23 +18,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bertie.errors import BadFile, DataError, MissingFile, UnreadableFile, cache_hint
-from bertie.files import atomic_write, check_readable, read_json
+from bertie.errors import BadFile, DataError, MissingFile, UnreadableFile
+from bertie.files import atomic_write
+from bertie.models.files import weight_files
 from bertie.models.names import WeightTable
 from bertie.models.packed import PackedWeight, find_weight_format, fused
 
-WEIGHTS = "model.safetensors"
 WORD_EMBEDDINGS = "encoder.embeddings.word.weight"
-WEIGHTS_INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
 WRAPPERS = ("module.", "_orig_mod.", "model.")
 """Of torch's data parallelism and compiler, and of what people call a model inside of theirs."""
 LFS = b"version https://git-lfs"  # begins a file that was not fetched
-FOREIGN = {  # formats we do not open, and why
-    "pytorch_model.bin": "is a pickle, which can run code when it is opened",
-    "pytorch_model.bin.index.json": "names pickles, which can run code when they are opened",
-    "tf_model.h5": "is TensorFlow's",
-    "flax_model.msgpack": "is Flax's",
-}
 
 
 @dataclass(frozen=True)
@@ -194,58 +187,6 @@ class WeightsFolder:
             return fused([self.as_packed(public) for public in publics])
         except ValueError as error:
             raise BadFile(f"{self.folder}: {publics[0]} is not a complete quantized weight: {error}.") from None
-
-
-def has_weights(folder: Path) -> bool:
-    """Returns whether a folder contains weights in safetensors format."""
-    return (folder / WEIGHTS).is_file() or (folder / WEIGHTS_INDEX).is_file()
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """Returns the weight files of a folder.
-
-    Raises DataError when there are none in safetensors format, and for one that may not be read.
-    """
-    files = _weight_files(folder)
-    for path in files:
-        check_readable(path)
-    return files
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    if (folder / WEIGHTS).is_file():
-        return [folder / WEIGHTS]
-    if (folder / WEIGHTS_INDEX).is_file():
-        index = read_json(folder / WEIGHTS_INDEX)
-        shards = index.get("weight_map") if isinstance(index, dict) else None
-        if not isinstance(shards, dict) or not shards or not all(isinstance(name, str) for name in shards.values()):
-            raise DataError(f"{folder / WEIGHTS_INDEX} has no weight_map from weight names to file names.")
-        names = sorted(set(shards.values()))
-        if any(Path(name).name != name for name in names):
-            raise DataError(f"{folder / WEIGHTS_INDEX} names files outside its folder: {', '.join(names)}.")
-        return [folder / name for name in names]
-    for name, reason in FOREIGN.items():
-        if (folder / name).exists():
-            raise DataError(f"{folder / name} {reason}. Bertie does not open it. {_way_out(folder, name)}")
-    if is_export(folder):
-        raise DataError(
-            f"{folder} is an ONNX export and has no {WEIGHTS}. Pass the model folder that the export was made from."
-        )
-    raise MissingFile(f"{folder} has no {WEIGHTS}. Check that it is a model folder.{cache_hint(folder)}")
-
-
-def is_export(folder: Path) -> bool:
-    """Returns whether a folder has ONNX graphs and no weights."""
-    return (folder / "onnx").is_dir() and not any(
-        (folder / name).exists() for name in (WEIGHTS, WEIGHTS_INDEX, *FOREIGN)
-    )
-
-
-def _way_out(folder: Path, name: str) -> str:
-    if name.startswith("pytorch_model"):
-        return f"If you trust the file, convert it once; only numbers are read: bertie convert --unsafe {folder} -o NEW"
-    way = 'transformers.AutoModel.from_pretrained("...").save_pretrained("...")'
-    return f"If you trust the file, convert it to {WEIGHTS} on another machine: {way}."
 
 
 def _wrapper(names: Iterable[str], base: str) -> str:

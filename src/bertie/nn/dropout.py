@@ -3,7 +3,7 @@
 Where kernels run (seeds.py), an element is kept by a hash of its number, so that more rows change no mask.
 
 torch's dropout draws one float per element on one core. For BERT-base, this takes longer than the surrounding matrix
-products. On a CPU, 16 random bits per element are enough, which numpy draws about ten times as fast (docs/LOG.md).
+products. On a CPU, 16 random bits per element are enough, which numpy draws about ten times as fast (benchmarks/log).
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertie.nn.seeds import current_seeds
+from bertie.nn.seeds import current_seeds, kernels
 
 ELEMENTS = 2048  # of a program of the kernel
 
@@ -72,10 +72,8 @@ class HashedDropout(torch.autograd.Function):
 
 
 def _dropped(x: Tensor, draw: Dropout) -> Tensor:
-    from bertie.nn import kernels
-
     y, size = torch.empty_like(x), x.numel()
-    kernels.drop[(-(-size // ELEMENTS),)](x, y, size, *draw.arguments, ELEMENTS=ELEMENTS, num_warps=4)
+    kernels().drop[(-(-size // ELEMENTS),)](x, y, size, *draw.arguments, ELEMENTS=ELEMENTS, num_warps=4)
     return y
 
 

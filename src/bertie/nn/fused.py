@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from bertie.nn.dropout import Dropout, add_dropout
 from bertie.nn.linear import LayerNorm, Linear, RMSNorm, UnbiasedNorm
-from bertie.nn.seeds import current_seeds
+from bertie.nn.seeds import current_seeds, kernels
 
 LARGEST_ROW = 8192  # columns of a row that one program holds in registers
 PROGRAMS = 8  # of a backward pass per processor of the GPU: each sums its rows for the weights
@@ -131,15 +131,13 @@ class AddNorm(torch.autograd.Function):
         below: Skipped | None,
     ) -> Tensor:
         """See the class."""
-        from bertie.nn import kernels
-
         x = x.contiguous()
         size = x.shape[-1]
         rows, block = x.numel() // size, _power_of_two(size)
         total = x if residual is None else torch.empty_like(x)
         y = torch.empty_like(x)
         mean, rstd = (torch.empty(rows, dtype=torch.float32, device=x.device) for _ in range(2))
-        kernels.add_norm_forward[(rows,)](
+        kernels().add_norm_forward[(rows,)](
             x, bias, None if residual is None else residual.contiguous(), weight, shift, total, y, mean, rstd,
             size, eps, *dropout.arguments, RESIDUAL=residual is not None, BIAS=bias is not None,
             SHIFT=shift is not None, CENTERED=centered, DROPOUT=dropout.on, BLOCK=block, num_warps=_warps(block),
@@ -152,8 +150,6 @@ class AddNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_y: Tensor) -> Any:
         """The gradients of residual, x, bias, weight and shift."""
-        from bertie.nn import kernels
-
         total, weight, mean, rstd = ctx.saved_tensors
         size = total.shape[-1]
         rows, block = total.numel() // size, _power_of_two(size)
@@ -162,7 +158,7 @@ class AddNorm(torch.autograd.Function):
         grad_x = torch.empty_like(total) if ctx.dropout.on else grad_residual
         partial = torch.empty(programs, 3, size, dtype=torch.float32, device=total.device)
         more = ctx.own.take()
-        kernels.add_norm_backward[(programs,)](
+        kernels().add_norm_backward[(programs,)](
             grad_y.contiguous(), more, total, weight, mean, rstd, grad_residual, grad_x, partial,
             rows, size, *ctx.dropout.arguments, MORE=more is not None, CENTERED=ctx.centered,
             DROPOUT=ctx.dropout.on, BLOCK=block, num_warps=_warps(block),
@@ -206,13 +202,11 @@ class BiasAct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor | None, act: int, gated: bool) -> Tensor:
         """See the class."""
-        from bertie.nn import kernels
-
         x = x.contiguous()
         size = x.shape[-1] // (2 if gated else 1)
         rows = x.numel() // x.shape[-1]
         y = x.new_empty(*x.shape[:-1], size)
-        kernels.bias_act_forward[(-(-rows // TILE[0]), -(-size // TILE[1]))](
+        kernels().bias_act_forward[(-(-rows // TILE[0]), -(-size // TILE[1]))](
             x, bias, y, rows, size,
             BIAS=bias is not None, GATED=gated, ACT=act, ROWS=TILE[0], COLUMNS=TILE[1], num_warps=4,
         )  # fmt: skip
@@ -224,8 +218,6 @@ class BiasAct(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_y: Tensor) -> Any:
         """The gradients of x and bias."""
-        from bertie.nn import kernels
-
         x, bias = ctx.saved_tensors
         act, gated = ctx.facts
         width = x.shape[-1]
@@ -235,7 +227,7 @@ class BiasAct(torch.autograd.Function):
         each = -(-rows // programs)
         grad_x = torch.empty_like(x)
         partial = torch.empty(programs, width if bias is not None else 0, dtype=torch.float32, device=x.device)
-        kernels.bias_act_backward[(programs, columns)](
+        kernels().bias_act_backward[(programs, columns)](
             grad_y.contiguous(), x, bias, grad_x, partial, rows, size, each,
             BIAS=bias is not None, GATED=gated, ACT=act, ROWS=TILE[0], COLUMNS=TILE[1], num_warps=4,
         )  # fmt: skip
@@ -289,15 +281,13 @@ class ShortAttention(torch.autograd.Function):
         dropout: Dropout,
     ) -> Tensor:
         """See the class."""
-        from bertie.nn import kernels
-
         qkv = qkv.contiguous()
         size = qkv.shape[-1] // (3 * num_heads)
         context = qkv.new_empty(len(qkv), num_heads * size)
         lse = torch.empty(len(qkv), num_heads, dtype=torch.float32, device=qkv.device)
         tile = max(16, _power_of_two(longest))
         for part, above in _tiles(tile):
-            kernels.attention_forward[(len(cu_seqlens) - 1, num_heads)](
+            kernels().attention_forward[(len(cu_seqlens) - 1, num_heads)](
                 qkv, bias, context, lse, cu_seqlens, radius or 0, scale, *dropout.arguments, N=num_heads, D=size,
                 BIAS=bias is not None, WINDOW=radius is not None, DROPOUT=dropout.on, S=part, ABOVE=above, MOST=tile,
                 num_warps=8 if part > 64 else 4,
@@ -310,8 +300,6 @@ class ShortAttention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         """The gradients of qkv and bias."""
-        from bertie.nn import kernels
-
         qkv, bias, context, lse, cu_seqlens = ctx.saved_tensors
         num_heads, tile, radius, scale, dropout = ctx.facts
         width = qkv.shape[-1]
@@ -319,7 +307,7 @@ class ShortAttention(torch.autograd.Function):
         sequences, grad = len(cu_seqlens) - 1, grad.contiguous()
         partial = torch.zeros(sequences, width if bias is not None else 0, dtype=torch.float32, device=qkv.device)
         for part, above in _tiles(tile):
-            kernels.attention_backward[(sequences, num_heads)](
+            kernels().attention_backward[(sequences, num_heads)](
                 qkv, bias, context, lse, grad, grad_qkv, partial, cu_seqlens, radius or 0, scale,
                 *dropout.arguments, N=num_heads, D=width // (3 * num_heads), BIAS=bias is not None,
                 WINDOW=radius is not None, DROPOUT=dropout.on, S=part, ABOVE=above, MOST=tile,
@@ -354,10 +342,8 @@ class Rotate(torch.autograd.Function):
 
 
 def _rotate(qkv: Tensor, turned: Tensor, cos: Tensor, sin: Tensor, num_heads: int, sign: float) -> Tensor:
-    from bertie.nn import kernels
-
     half = cos.shape[-1]
-    kernels.rotate[(len(qkv),)](
+    kernels().rotate[(len(qkv),)](
         qkv, turned, cos, sin, sign, N=num_heads, C=half, VALUES=turned is not qkv,
         HEADS=_power_of_two(2 * num_heads), CELLS=_power_of_two(half), num_warps=4,
     )  # fmt: skip
@@ -366,11 +352,9 @@ def _rotate(qkv: Tensor, turned: Tensor, cos: Tensor, sin: Tensor, num_heads: in
 
 def _column_sums(partial: Tensor) -> Tensor:
     """The sums of programs' parts. (P, W) float32 -> (W,). torch's sum takes twice as long for so few columns."""
-    from bertie.nn import kernels
-
     rows, width = partial.shape
     sums = partial.new_empty(width)
-    kernels.column_sums[(-(-width // _SUM_COLUMNS),)](
+    kernels().column_sums[(-(-width // _SUM_COLUMNS),)](
         partial, sums, rows, width, ROWS=128, COLUMNS=_SUM_COLUMNS, num_warps=8
     )
     return sums

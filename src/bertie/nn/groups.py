@@ -3,7 +3,7 @@
     packed rows -> one copy -> cells of all groups -> attention, group by group -> cells -> one copy -> packed rows
 
 A group's width is a multiple of 32, the size of a vector register in bf16. The softmax of a row of 56 takes three times
-as long as that of one of 64. Few widths mean few compiled kernels (docs/LOG.md). The reference implementation is
+as long as that of one of 64. Few widths mean few compiled kernels (benchmarks/log). The reference implementation is
 `attention.formula` on the padded (B, S) layout (tests/twins/test_grouped_attention.py).
 
 T tokens · R rows, T or some more · B sequences · b of them in a group, S its width · N heads · D head size

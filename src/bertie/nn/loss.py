@@ -85,13 +85,6 @@ def rows_at_a_time(weight: Tensor) -> int:
     return max(1, CHUNK_LOGITS * (1 if weight.device.type == "cpu" else ON_GPU) // len(weight))
 
 
-def right(logits: Tensor, targets: Tensor) -> Tensor:
-    """Returns whether the target's logit is above all others; a tie is not correct. (..., L), (...) int64 -> (...)
-    bool"""
-    target = logits.gather(-1, targets[..., None])
-    return (logits >= target).sum(-1) == 1
-
-
 def _add(total: Tensor | None, part: Tensor) -> Tensor:
     return part.float() if total is None else total.add_(part)
 

@@ -1,7 +1,7 @@
 """The speed of matrix products in each dtype on this machine, measured once.
 
 It cannot be known from the processor's name. bfloat16 is six times as fast as float32 with AMX, and twice as fast with
-a good AVX-512 BF16. It is half as fast with a poor one, and a hundred times slower where it is emulated (docs/LOG.md).
+a good AVX-512 BF16. It is half as fast with a poor one, and a hundred times slower where it is emulated.
 """
 
 import os

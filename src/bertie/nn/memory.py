@@ -14,7 +14,7 @@ def keep_memory() -> bool:
 
     By default, glibc returns every block above 32 MiB to the system. The activations, logits and gradients of each step
     are therefore cleared and mapped again, page by page: a fifth of a training step of BERT-base on a CPU
-    (docs/LOG.md). The peak memory does not change; the process keeps it until it ends.
+    (benchmarks/log). The peak memory does not change; the process keeps it until it ends.
     """
     if not sys.platform.startswith("linux"):
         return False

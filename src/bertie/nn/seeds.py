@@ -6,7 +6,8 @@ Seeds are a tensor on the device, so that a recorded graph (graphs.py) draws new
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from types import MappingProxyType
+from functools import cache
+from types import MappingProxyType, ModuleType
 
 import torch
 from torch import Tensor
@@ -36,6 +37,14 @@ _SEEDS: ContextVar[Seeds | None] = ContextVar("seeds", default=None)
 def draw_seeds(count: int, device: torch.device) -> Tensor:
     """Draws seeds from torch's default generator. -> (count, 2) int32 on `device`"""
     return moved(torch.randint(2**31 - 1, (count, 2), dtype=torch.int32), device)
+
+
+@cache
+def kernels() -> ModuleType:
+    """Returns kernels.py, which imports triton."""
+    from bertie.nn import kernels
+
+    return kernels
 
 
 @contextmanager

@@ -7,7 +7,7 @@ step. So one batch of 64 equals 4 of 16, whatever the masks.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -114,7 +114,7 @@ class Objective(ABC):
         """
         return {}
 
-    def vector_labels(self, vectors: NDArray[np.float32]) -> Mapping[str, NDArray[Any]]:
+    def vector_labels(self, vectors: NDArray[np.float32]) -> Mapping[str, NDArray[np.generic]]:
         """Returns labels of all feature vectors (R, D) of a table, arrays of R rows that `corrupt` finds in a batch."""
         return {}
 
@@ -246,7 +246,7 @@ class Sum(Objective):
         costs = [part.extra_cost(config, length=length, shares=shares) for part in self.parts]
         return {name: flops for each in costs for name, flops in each.items()}
 
-    def vector_labels(self, vectors: NDArray[np.float32]) -> Mapping[str, NDArray[Any]]:
+    def vector_labels(self, vectors: NDArray[np.float32]) -> Mapping[str, NDArray[np.generic]]:
         """Returns the labels of all objectives."""
         return {name: array for part in self.parts for name, array in part.vector_labels(vectors).items()}
 

@@ -19,8 +19,8 @@ from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
 from bertie.data.sequences import Sequences
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, BiLMHead
-from bertie.nn.layout import where
+from bertie.models.heads import HEADS
+from bertie.models.heads.bilm import BiLMHead
 from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class BiLanguageModel(Objective):
         """Returns the cross-entropy of both directions, from the states of the top layer."""
         words_BS = batch.layout.rectangle(batch.labels["bilm_words"])
         forward_BSP, backward_BSP = batch.layout.rectangle(output.all_states[-1]).chunk(2, -1)
-        at = where(batch.host.layout.mask()[:, 1:], words_BS.device)  # where a word follows another
+        at = batch.where(batch.host.layout.mask()[:, 1:])  # where a word follows another
         states_NP = torch.cat([x.flatten(0, 1)[at] for x in (forward_BSP[:, :-1], backward_BSP[:, 1:])])
         targets_N = torch.cat([x.flatten()[at] for x in (words_BS[:, 1:], words_BS[:, :-1])])
         total, correct = model.head("bilm", BiLMHead).loss(states_NP, targets_N)

@@ -172,7 +172,7 @@ class CaptionSource(CorpusSource):
     def _with_vectors(self, rows: Int, among: Int, sample_ids: Int, draws: Draws) -> Sequences:
         """Returns rows with feature vectors and labels. among: the rows whose vectors a text may get instead of its
         own."""
-        pictures, labels = rows, dict[str, NDArray[Any]]()
+        pictures, labels = rows, dict[str, NDArray[np.generic]]()
         pairing = self.objective.pairing
         if isinstance(pairing, OtherVectors):
             other_B = (draws.uniform(OTHER, 1)[:, 0] < pairing.share) & (len(among) > 1)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -27,13 +27,15 @@ from bertie.errors import DataError, UsageError, WrongValue
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import EncoderOutput
-from bertie.models.heads import HEADS, VocabularyHead
+from bertie.models.heads import HEADS
+from bertie.models.loss import right
 from bertie.models.model import TorchModel
 from bertie.models.surgery import take_layers
-from bertie.nn.layout import where
-from bertie.nn.soft_targets import LogitOperands, soft_targets_loss
+from bertie.nn.loss import rows_at_a_time
 from bertie.objectives.base import LossReport, LossTerm, Objective, OpensModel
 
+LogitOperands = tuple[Tensor, Tensor, Tensor]
+"""The operands of logits: hidden states (N, H), weight (V, H), bias (V,)."""
 NOT_FRESH = r"encoder\.(?!pooler\.)|heads\.mlm\."  # weights a student is given with its layers
 
 
@@ -154,7 +156,7 @@ class Distillation(Objective):
         with torch.no_grad():
             theirs_TH = teacher.encode(batch).last_hidden_state
         ours, theirs_TH = output.last_hidden_state.flatten(0, -2), theirs_TH.flatten(0, -2)
-        real = None if batch.input_ids.ndim == 1 else where(batch.host.layout.mask(), ours.device)
+        real = None if batch.input_ids.ndim == 1 else batch.where(batch.host.layout.mask())
         places = batch.labels["mlm_positions"] if self.positions == "masked" else real
         student_NH, teacher_NH = (x if places is None else x[places] for x in (ours, theirs_TH))
         with torch.no_grad():
@@ -177,4 +179,58 @@ class Distillation(Objective):
 
 def decoder(model: TorchModel, hidden: Tensor) -> LogitOperands:
     """Returns the operands of a model's masked-LM logits. hidden (N, H) -> (N, E), (V, E), (V,)"""
-    return model.head("mlm", VocabularyHead).parts(hidden, model.word_embeddings)
+    return model.vocabulary_head("mlm").parts(hidden, model.word_embeddings)
+
+
+def soft_targets_loss(student: LogitOperands, teacher: LogitOperands, *, temperature: float) -> tuple[Tensor, Tensor]:
+    """Returns the summed KL(teacher || student) of the probabilities at a temperature, and how often both have the same
+    maximum.
+
+    Multiplied by temperature^2, so that gradients have the same size at any temperature (Hinton et al. 2015, 2). -> sum
+    in nats, float32 scalar; count, int64 scalar. Only the student has gradients, which are computed in the forward
+    pass, a chunk of positions at a time.
+    """
+    total, agreed = _SoftTargets.apply(*student, *(x.detach() for x in teacher), temperature)  # type: ignore[no-untyped-call]
+    return total, agreed
+
+
+class _SoftTargets(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_NH: Tensor,
+        weight_VH: Tensor,
+        bias_V: Tensor,
+        teacher_NG: Tensor,
+        teacher_VG: Tensor,
+        teacher_V: Tensor,
+        temperature: float,
+    ) -> Any:
+        ours_VH, ours_V = weight_VH.to(hidden_NH.dtype), bias_V.to(hidden_NH.dtype)
+        theirs_VG, theirs_V = teacher_VG.to(teacher_NG.dtype), teacher_V.to(teacher_NG.dtype)
+        total = torch.zeros((), device=hidden_NH.device)
+        agreed = torch.zeros((), dtype=torch.int64, device=hidden_NH.device)
+        grad_hidden_NH = torch.empty_like(hidden_NH)
+        grad_weight_VH, grad_bias_V = torch.zeros_like(weight_VH), torch.zeros_like(bias_V)
+        chunk = rows_at_a_time(weight_VH)
+        for start in range(0, len(hidden_NH), chunk):
+            h_CH, g_CG = hidden_NH[start : start + chunk], teacher_NG[start : start + chunk]
+            ours_CV = (torch.addmm(ours_V, h_CH, ours_VH.T).float() / temperature).log_softmax(1)
+            theirs_CV = (torch.addmm(theirs_V, g_CG, theirs_VG.T).float() / temperature).log_softmax(1)
+            wanted_CV = theirs_CV.exp()
+            total += (wanted_CV * (theirs_CV - ours_CV)).sum() * temperature**2
+            agreed += right(ours_CV, theirs_CV.argmax(1)).sum()
+            if any(ctx.needs_input_grad):
+                grad_CV = ((ours_CV.exp() - wanted_CV) * temperature).to(h_CH.dtype)  # d total / d logits
+                grad_hidden_NH[start : start + chunk] = grad_CV @ ours_VH
+                grad_weight_VH += grad_CV.T @ h_CH
+                grad_bias_V += grad_CV.sum(0)
+        ctx.save_for_backward(grad_hidden_NH, grad_weight_VH, grad_bias_V)
+        ctx.mark_non_differentiable(agreed)
+        return total, agreed
+
+    @staticmethod
+    def backward(ctx: Any, grad_total: Tensor, _: object) -> Any:
+        hidden_NH, weight_VH, bias_V = ctx.saved_tensors
+        grads = hidden_NH * grad_total.to(hidden_NH.dtype), weight_VH * grad_total, bias_V * grad_total
+        return *grads, None, None, None, None

@@ -10,7 +10,7 @@ B sequences · R vectors of the batch · N hidden vectors · K clusters
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from bertie.data.sequences import STANDS, UNSEEN, Sequences
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
-from bertie.nn.loss import right
+from bertie.models.loss import right
 from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class MaskedFrames(Objective):
             raise UsageError("frames needs a model with inputs=frames: model_overrides.frame_size=80.")
         return {"token": HEADS["token"](config, self.clusters)}
 
-    def vector_labels(self, vectors: NDArray[np.float32]) -> Mapping[str, NDArray[Any]]:
+    def vector_labels(self, vectors: NDArray[np.float32]) -> Mapping[str, NDArray[np.generic]]:
         """Returns the cluster of every vector of a table, found by k-means with a fixed seed."""
         from sklearn.cluster import MiniBatchKMeans
 

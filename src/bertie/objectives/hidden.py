@@ -38,7 +38,7 @@ from bertie.models.count import forward_flops
 from bertie.models.encoder import EncoderOutput
 from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
-from bertie.nn.layout import moved, where
+from bertie.nn.layout import moved
 from bertie.objectives.base import LossReport, LossTerm, Objective, OpensModel
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
@@ -57,7 +57,7 @@ class HiddenStates(Objective):
     teacher: str = field(default="", repr=False)  # no batch changes with it; its weights are in the run's identity
     """Name or folder of the teacher, an encoder with any tokenizer: minilm-l6, e5-small, models/base."""
     weight: float = 10.0
-    """Weight of the loss. Source: ours, measured (docs/log/pre-training-results.md)."""
+    """Weight of the loss. Source: ours, measured (benchmarks/log/pre-training-results.md)."""
     share: float = 1.0
     """Fraction of a batch's texts that the teacher reads. A small one suits a GPU, where encoding the teacher's texts
     takes longer than a step of the student. Source: ours."""
@@ -120,7 +120,7 @@ class HiddenStates(Objective):
         targets_KH = hidden_targets(teacher.to(ours.device), aligned, model.compute_dtype)
         places = aligned.tokens
         if batch.input_ids.ndim > 1:
-            places = where(batch.host.layout.mask(), ours.device)[places]
+            places = batch.where(batch.host.layout.mask())[places]
         mapped_KH = model.companions["hidden"](ours[places].float())
         total = (mapped_KH - targets_KH).square().mean(-1).sum()
         return {"hidden": LossTerm(total, len(places), weight=self.weight)}

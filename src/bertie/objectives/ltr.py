@@ -22,7 +22,7 @@ from bertie.data.masking import Vocabulary
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, VocabularyHead
+from bertie.models.heads import HEADS
 from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
@@ -59,6 +59,6 @@ class LeftToRight(Objective):
         """Returns the cross-entropy of every next token."""
         targets_N = batch.labels["ltr_targets"]
         hidden_NH = output.last_hidden_state.flatten(0, -2)[batch.labels["ltr_positions"]]
-        head = model.head("lm", VocabularyHead)
+        head = model.vocabulary_head("lm")
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"ltr": LossTerm(total, len(targets_N), correct)}

@@ -23,7 +23,7 @@ from bertie.data.rates import RateCurve, Rates, rate_of
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import WrongValue
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, VocabularyHead
+from bertie.models.heads import HEADS
 from bertie.nn.layout import Padded, rows_at
 from bertie.objectives.base import LossReport, LossTerm, Objective
 
@@ -135,6 +135,6 @@ class MaskedLM(Objective):
         """Returns the cross-entropy at the predicted positions. The vocabulary head runs on N rows instead of T."""
         targets_N = batch.labels["mlm_targets"]
         hidden_NH = rows_at(output.last_hidden_state.flatten(0, -2), batch.labels["mlm_positions"])
-        head = model.head("mlm", VocabularyHead)
+        head = model.vocabulary_head("mlm")
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"mlm": LossTerm(total, len(targets_N), correct, self.weight)}

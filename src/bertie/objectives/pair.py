@@ -20,8 +20,8 @@ from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
+from bertie.models.loss import right
 from bertie.models.model import SUMMARY
-from bertie.nn.loss import right
 from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from bertie.data.masking import Vocabulary, choose_tokens, ngram, prediction_cou
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError, WrongValue
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, VocabularyHead
+from bertie.models.heads import HEADS
 from bertie.models.xlnet import XLNetConfig
 from bertie.nn.layout import where
 from bertie.objectives.base import LossReport, LossTerm, Objective
@@ -105,7 +105,7 @@ class PermutationLM(Objective):
         hidden_BMH, targets_N = output.last_hidden_state, batch.labels["plm_targets"]
         asked_BM = torch.arange(hidden_BMH.shape[1]) < self._asked(batch)[:, None]
         hidden_NH = hidden_BMH.flatten(0, 1)[where(asked_BM, hidden_BMH.device)]
-        head = model.head("plm", VocabularyHead)
+        head = model.vocabulary_head("plm")
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"plm": LossTerm(total, len(targets_N), correct)}
 

@@ -33,7 +33,8 @@ from bertie.errors import UsageError, WrongValue
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import Encoder, EncoderOutput
-from bertie.models.heads import HEADS, MaskedLMHead, VocabularyHead
+from bertie.models.heads import HEADS
+from bertie.models.heads.vocabulary import MaskedLMHead, VocabularyHead
 from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 from bertie.nn.loss import rows_at_a_time

@@ -295,8 +295,8 @@ class PretrainingSource(CorpusSource):
         gaps = [np.array(gap, np.int64) for gap in frame.gaps]
         gap_types = [np.array(types, np.int64) for types in frame.gap_types]
         text_types = [np.full(self.max_length, segment) for segment in frame.text_types]
-        ids: list[NDArray[Any]] = []
-        types: list[NDArray[Any]] = []
+        ids: list[NDArray[np.generic]] = []
+        types: list[NDArray[np.generic]] = []
         lengths_B = np.full(len(rows), frame.size)
         for row, (a, b, a_length, b_length, _) in enumerate(rows.tolist()):
             text = self._text(a, a_length, sentences)

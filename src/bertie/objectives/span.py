@@ -25,7 +25,7 @@ from bertie.data.masking import NEVER_CHOSEN, Bool, Int, Vocabulary
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, WrongValue
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, VocabularyHead
+from bertie.models.heads import HEADS
 from bertie.models.seq2seq import Seq2Seq
 from bertie.nn.layout import Packed
 from bertie.objectives.base import LossReport, LossTerm, Objective
@@ -116,7 +116,7 @@ class SpanCorruption(Objective):
         if not isinstance(model, Seq2Seq):
             raise UsageError(NO_DECODER)
         decoded = model.teach(output, targets_Q, layout)
-        head = model.head("lm", VocabularyHead)
+        head = model.vocabulary_head("lm")
         total, correct = head.loss(decoded.last_hidden_state, model.word_embeddings, targets_Q)
         return {"span": LossTerm(total, len(targets_Q), correct)}
 

@@ -117,7 +117,7 @@ class Report:
         return self.html(f'<div class="charts">{"".join(figures)}</div>')
 
     def table(
-        self, columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "", *, stack: bool = False
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "", *, stack: bool = False
     ) -> Self:
         """Adds a table. Columns of numbers are right-aligned. stack: on a phone, each row becomes a card."""
         body = [list(row) for row in rows]
@@ -185,7 +185,7 @@ class Report:
         about = f"{about} Green: the original token. Other predictions may be as good."
         self.section("Masked-token predictions", about).html(f'<div class="scroll masked">{table}</div>')
 
-    def pairs(self, pairs: Iterable[tuple[str, Any]]) -> Self:
+    def pairs(self, pairs: Iterable[tuple[str, object]]) -> Self:
         """Adds names and values, one per line: facts, versions, the machine."""
         rows = "".join(f"<dt>{escape(name)}</dt><dd>{_cell(value)}</dd>" for name, value in pairs)
         return self.html(f"<dl>{rows}</dl>")

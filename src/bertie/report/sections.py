@@ -1,7 +1,7 @@
 """The sections of a page about predictions: metrics, confusion matrix, labels, calibration, subgroups, errors.
 
 They are drawn from the report of the task's scores (metrics/base.py) with the intervals of its fractions
-(metrics/intervals.py), and from `Findings`. Each section shows what it finds there, so no code depends on a task.
+(metrics/base.py), and from `Findings`. Each section shows what it finds there, so no code depends on a task.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ def render_evaluation_page(
     return report
 
 
-def failed(scores: Mapping[str, Any]) -> list[str]:
+def failed(scores: Mapping[str, object]) -> list[str]:
     """Returns the banner of a model that predicts one label for every example; nothing for others."""
     if not scores.get("all_given"):
         return []
@@ -79,7 +79,7 @@ def unknown_labels(scores: Mapping[str, Any], most: int = 10) -> list[str]:
 
 def add_sections(
     report: Report,
-    scores: Mapping[str, Any],
+    scores: Mapping[str, object],
     findings: Mapping[str, Any],
     *,
     source: str = "",
@@ -301,6 +301,6 @@ def _interval(scores: Mapping[str, Any], name: str) -> str:
     return between(*bounds) if bounds and bounds[0] < bounds[1] else ""
 
 
-def _interval_note(scores: Mapping[str, Any], name: str) -> str:
+def _interval_note(scores: Mapping[str, object], name: str) -> str:
     told = _interval(scores, name)
     return f"95% interval {told}" if told else "no interval"

@@ -33,7 +33,7 @@ def metric_name(name: str, scores: Mapping[str, Any] = {}, *, expand: bool = Fal
     return shown if label is None else f"{shown} of {label!r}"
 
 
-def setting_text(value: Any) -> str:
+def setting_text(value: object) -> str:
     """Returns a setting as the user would type it: 0.0001, and never 0.000; an unset one is "(not set)"."""
     if value is None or value == "" or (isinstance(value, list | tuple | dict) and not value):
         return UNSET

@@ -16,7 +16,7 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.infer.traffic import Traffic
 from bertie.models.beside import base_of
 from bertie.models.config import EncoderConfig
-from bertie.models.folder import MODEL_FOLDER, hash_model_folder
+from bertie.models.files import MODEL_FOLDER, hash_model_folder
 from bertie.models.heads import HEADS
 from bertie.models.lora import OURS, Adapter
 from bertie.models.model import TorchModel

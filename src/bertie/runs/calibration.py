@@ -13,7 +13,7 @@ import torch
 
 from bertie.console import counted
 from bertie.metrics.scaling import Scaling
-from bertie.models.heads import Head
+from bertie.models.heads.base import Head
 from bertie.models.model import TorchModel
 from bertie.report.page import Report
 from bertie.runs.config import FinetuneConfig

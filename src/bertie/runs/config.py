@@ -165,7 +165,7 @@ class LabeledFiles(Config):
     train_file: str = ""
     """Labeled training examples: csv, tsv, jsonl or parquet."""
     dev_file: str | None = None
-    """Labeled examples to evaluate on. Default: held_out of the training examples, the same for all seeds."""
+    """Labeled examples to evaluate on. Default: a share of the training examples (held_out), the same for all seeds."""
     held_out: float = Field(HELD_OUT_SHARE, ge=0, lt=1)
     """Share of the training examples that are evaluated on instead of a dev file. 0: the model learns from all, and its
     scores are those of training examples."""

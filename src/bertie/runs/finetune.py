@@ -26,7 +26,7 @@ from bertie.runs.finetune_prepare import prepare_run, with_steps
 from bertie.runs.finetune_train import take_model, train_run
 from bertie.runs.folder import CONFIG, RunFolder, seed_runs
 from bertie.runs.forecast import at_start, forecast_of
-from bertie.runs.models import MODEL
+from bertie.runs.layout import MODEL
 from bertie.runs.work import finetuning_work
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.losses import LossFunction
@@ -176,7 +176,7 @@ def usual_seeds(config: FinetuneConfig) -> int:
 
 def plan_finetuning(
     config: FinetuneConfig, *, trial: float | None = None, clock: Callable[[], float] = time.monotonic
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns the plan of a run for --dry-run, after all checks that need no training, with a forecast of its cost.
 
     trial: seconds of a trial on this machine; None: TRIAL_S, or a stored trial of the same run; 0: no trial. clock:

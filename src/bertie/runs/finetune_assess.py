@@ -32,7 +32,7 @@ from bertie.runs.finetune_train import (
 )
 from bertie.runs.folder import FINDINGS, SUSPECTS, RunFolder
 from bertie.runs.forecast import RunForecast
-from bertie.runs.models import BEST, MODEL
+from bertie.runs.layout import BEST, MODEL
 from bertie.tasks import Prediction, Task
 from bertie.train.loop import temporary_run
 from bertie.training_facts import read_training_facts

@@ -13,8 +13,7 @@ from typing import Any
 
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import SeedSummary
-from bertie.metrics.base import undefined, verdict
-from bertie.metrics.intervals import with_intervals
+from bertie.metrics.base import undefined, verdict, with_intervals
 from bertie.report import sections
 from bertie.report.charts import Chart, Line
 from bertie.report.page import Html, Report

@@ -15,13 +15,14 @@ from bertie.costs.meter import Meter
 from bertie.errors import UsageError
 from bertie.files import read_json, write_json
 from bertie.folders import new_folder
-from bertie.models.folder import MODEL_FOLDER
-from bertie.models.folder import hash_model_folder as folder_hash
+from bertie.models.files import MODEL_FOLDER
+from bertie.models.files import hash_model_folder as folder_hash
 from bertie.models.model import TorchModel
 from bertie.runs import usage
 from bertie.runs.finetune_prepare import Prepared
 from bertie.runs.folder import RunFolder
-from bertie.runs.models import BEST, SCORE, model_folder
+from bertie.runs.layout import BEST, SCORE
+from bertie.runs.models import model_folder
 from bertie.train import log
 from bertie.train.callbacks import improves, is_loss
 from bertie.train.checkpoint import Checkpoint

@@ -21,9 +21,9 @@ from bertie.console import console
 from bertie.errors import BadFile, DataError, UsageError
 from bertie.files import LOCK, read_json, write_json
 from bertie.folders import ANYTHING, FolderKind, new_folder
-from bertie.models.folder import MODEL_FOLDER
+from bertie.models.files import MODEL_FOLDER
 from bertie.report.page import Report
-from bertie.runs.models import BEST, MODEL, OUTLINE
+from bertie.runs.layout import BEST, MODEL, OUTLINE
 from bertie.train import checkpoint, log
 from bertie.train.rendezvous import is_main
 from bertie.train.resume import changes, check_resume, check_unchanged
@@ -151,7 +151,7 @@ class RunFolder:
             )
         return None
 
-    def answer(self, results: dict[str, Any], page: Callable[[], Report], *, keep: bool) -> dict[str, Any]:
+    def answer(self, results: dict[str, object], page: Callable[[], Report], *, keep: bool) -> dict[str, Any]:
         """Returns the results of a finished run, after writing its last files if its process was killed before."""
         if is_main() and not (self.path / checksums.CHECKSUMS).exists():
             self._seal(page, keep)

@@ -31,7 +31,7 @@ from bertie.infer.traffic import Traffic
 from bertie.io.tables import Example
 from bertie.metrics.base import ScoreCounter, metric_range
 from bertie.metrics.scaling import Scaling
-from bertie.models.folder import MODEL_FOLDER
+from bertie.models.files import MODEL_FOLDER
 from bertie.models.model import TorchModel
 from bertie.runs import balance, calibration
 from bertie.runs.calibration import Calibrated
@@ -43,7 +43,8 @@ from bertie.runs.finetune_page import render_finetune_page
 from bertie.runs.finetune_prepare import Labeled, check_run, saved_task
 from bertie.runs.finetune_train import ADAPTER
 from bertie.runs.folder import CONFIG, FINDINGS, OUT_OF_FOLD, RunFolder, seed_runs
-from bertie.runs.models import MODEL, SCORE, load_model
+from bertie.runs.layout import MODEL, SCORE
+from bertie.runs.weights import load_model
 from bertie.tasks import Prediction, Task, with_task
 from bertie.tasks.answerer import Logits
 from bertie.tasks.capabilities import ReadsColumns
@@ -146,7 +147,7 @@ def plan_folds(config: FinetuneConfig, folds: int) -> FoldPlan:
 def _all_folds(
     config: FinetuneConfig, plan: FoldPlan, folder: RunFolder, one: Callable[..., dict[str, object]]
 ) -> dict[str, object]:
-    run, results = folder.path, dict[str, dict[str, Any]]()
+    run, results = folder.path, dict[str, dict[str, object]]()
     for fold in plan.folds:
         with console.part(fold.name):
             results[fold.name] = one(run=run / fold.name, examples=fold.examples)

@@ -16,7 +16,7 @@ from bertie.runs.usage import energy_in_words
 from bertie.train import precision
 from bertie.train.rendezvous import world_size
 
-LEAST_UTILIZATION = 0.05  # of a GPU: a model of 6 layers of 384 had 0.08 on an H100, docs/log/training-speed.md
+LEAST_UTILIZATION = 0.05  # of a GPU: a model of 6 layers of 384 had 0.08 on an H100, benchmarks/log/training-speed.md
 
 
 @dataclass(frozen=True)

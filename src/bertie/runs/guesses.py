@@ -14,7 +14,7 @@ import torch
 from bertie.data.batch import Batch
 from bertie.errors import BadFile
 from bertie.files import write_bytes
-from bertie.models.heads import VocabularyHead
+from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.model import TorchModel
 from bertie.report.page import BLANK, MASKED, RANDOM
 from bertie.runs.folder import GUESSES

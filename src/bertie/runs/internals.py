@@ -21,7 +21,7 @@ from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
 from bertie.models.encoder import EncoderOutput
 from bertie.models.facts import Facts
-from bertie.models.heads import VocabularyHead
+from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.loss import LossTerm
 from bertie.models.model import TorchModel
 from bertie.objectives import MaskedLM
@@ -73,7 +73,7 @@ class ModelInternals:
 
     def token_logits(self, head: str, hidden: Tensor) -> Tensor:
         """Returns the logits of a head over the vocabulary (..., V) for hidden states (..., H)."""
-        return self.model.head(head, VocabularyHead).logits(hidden, self.model.word_embeddings)
+        return self.model.vocabulary_head(head).logits(hidden, self.model.word_embeddings)
 
     def best_span(self, starts_S: NDArray[np.float32], ends_S: NDArray[np.float32]) -> tuple[int, int]:
         """Returns the first and the last token of the best answer, as the task of the model chooses it."""

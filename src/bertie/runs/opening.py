@@ -15,9 +15,10 @@ from bertie.folders import check_other
 from bertie.hub import names
 from bertie.infer import onnx_engine
 from bertie.infer.engine import check_names
+from bertie.infer.quick import without_torch
+from bertie.models.files import copy_other_files, hash_model_folder
 from bertie.models.variant import read_public
 from bertie.runs.models import adapter_base, model_folder
-from bertie.runs.models import load_model as load_weights
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
@@ -53,8 +54,6 @@ def open_engine(
         UsageError: An option is unknown, or impossible for this model.
         DataError: Files are missing or damaged.
     """
-    from bertie.infer.quick import without_torch
-
     if graph := onnx_engine.graph_of(names.place(model)):
         onnx_engine.check_options(graph, precision, device, engine)
         return Opened(*onnx_engine.open_onnx_engine(graph, threads=threads))
@@ -62,32 +61,9 @@ def open_engine(
     if quick := without_torch(folder, precision, device, engine):
         native, tokenizer = quick
         return Opened(native.with_threads(threads) if threads else native, tokenizer)
-    import torch
+    from bertie.runs.weights import open_in_torch
 
-    from bertie.infer.choose import engine_of
-
-    if threads:
-        torch.set_num_threads(threads)
-    weights = open_model(folder, device=device, precision=precision, engine=engine)
-    return Opened(engine_of(weights, check_names(precision, engine)), weights.tokenizer)
-
-
-def open_model(
-    model: str | Path, *, device: str = "auto", precision: str = "fp32", engine: str = "torch"
-) -> "TorchModel":
-    """Opens a model in torch, for what needs its modules. engine: the one that will run it, which decides `auto`."""
-    import torch
-
-    from bertie.infer.choose import quickest
-    from bertie.train.precision import choose_device, choose_dtype
-
-    runner = check_names(precision, engine)
-    where = choose_device(device)
-    weights = load_weights(model).to(where)
-    on_cpu = precision == "auto" and where.type == "cpu"
-    dtype = quickest(weights, runner) if on_cpu else choose_dtype(precision, where)
-    weights.compute_dtype = None if dtype == torch.float32 else dtype
-    return weights
+    return Opened(*open_in_torch(folder, device=device, precision=precision, engine=engine, threads=threads))
 
 
 class ModelFolder:
@@ -159,8 +135,6 @@ class ModelFolder:
     @property
     def fingerprint(self) -> str:
         """A hash of the weights and the config. Raises DataError where there are none."""
-        from bertie.models.folder import hash_model_folder
-
         return hash_model_folder(self.path)
 
     def damage(self) -> list[str]:
@@ -184,7 +158,9 @@ class ModelFolder:
 
     def load(self, *, trainable: bool = False) -> "TorchModel":
         """Returns the model in torch. trainable: raises UsageError for quantized weights, which cannot be trained."""
-        model = load_weights(self.path)
+        from bertie.runs.weights import load_model
+
+        model = load_model(self.path)
         if trainable:
             model.check_trainable(self.path)
         return model
@@ -197,6 +173,4 @@ class ModelFolder:
 
     def copy_modules(self, folder: Path) -> None:
         """Copies the files of sentence-transformers: the list of modules, and the settings and weights of each."""
-        from bertie.models.folder import copy_other_files
-
         copy_other_files(self.path, folder)

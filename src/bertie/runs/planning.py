@@ -1,5 +1,6 @@
 """A run before it starts: every sequence counts as full, and no file of text is needed."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,15 +12,17 @@ import torch
 
 from bertie import families, objectives
 from bertie import settings as configs
+from bertie.costs.catalog import Device
 from bertie.costs.job import Job, JobPhase
+from bertie.data.batch import Batch
 from bertie.data.rates import rate_of
+from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
 from bertie.models.count import decoder_parameters, parameters, predictions_per_token
-from bertie.objectives import Objective, ReplacedTokens
+from bertie.objectives import MaskedLM, Objective, ReplacedTokens
 from bertie.objectives.base import parts_of
-from bertie.runs import here
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.config import choose_config_class as kind_of_run
 from bertie.runs.examples import choose_task_class, read_examples
@@ -28,6 +31,10 @@ from bertie.runs.phases import phases
 from bertie.runs.teachers import open_teacher
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import steps_of
+from bertie.train import precision
+from bertie.train.config import OptimConfig
+from bertie.train.optim import OptimizerGroup
+from bertie.train.step import backward
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class RunPlan:
 
     def utilization_here(self) -> float:
         """Returns the share of this machine's rate of matrix products that pre-training reaches, in seconds."""
-        return here.compute_utilization(self.settings.model, self.job)
+        return compute_utilization(self.settings.model, self.job)
 
 
 def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job:
@@ -132,3 +139,39 @@ def _predicted(objective: Objective, config: EncoderConfig) -> float:
     if rate is None:
         return predictions_per_token(config)
     return float(rate_of(rate, f"{objective.name}.rate").at(np.zeros(1, np.int64))[0])
+
+
+_PASS_TOKENS = 2048  # of a pass: seconds even for a base model on two cores
+PREDICTED = 0.15
+
+
+def compute_utilization(name: str, job: Job) -> float:
+    """Returns the share of the machine's rate of matrix products that training of a preset reaches."""
+    return min(1.0, job.flops / (_seconds(name, job) * Device.here().tflops * 1e12))
+
+
+def _seconds(name: str, job: Job) -> float:
+    """Returns the seconds of a run of a preset: its passes, and its updates."""
+    model = families.build(job.config, heads=MaskedLM().heads, seed=0, variant=families.family(name).model_type).train()
+    batch, device = _batch(job.config, round(job.phases[0].length)), precision.choose_device("cpu")
+    counts = MaskedLM().counts(batch)
+    updates = OptimizerGroup(model, OptimConfig())
+    with torch.random.fork_rng([]), precision.computing_in(model, precision.choose_dtype("auto", device)):
+        passes, steps = list[float](), list[float]()
+        for _ in range(2):
+            began = time.perf_counter()
+            backward(model, MaskedLM(), [batch], counts, seed=(0,), device=device).tensor().tolist()
+            passes.append(time.perf_counter() - began)
+            began = time.perf_counter()
+            updates.step(0.0)
+            steps.append(time.perf_counter() - began)
+    return min(passes) * job.tokens / batch.tokens + min(steps) * sum(phase.steps for phase in job.phases)
+
+
+def _batch(config: EncoderConfig, length: int) -> Batch:
+    """Returns full sequences of random tokens, of which some are predicted."""
+    rng, rows = np.random.default_rng(0), max(1, _PASS_TOKENS // length)
+    ids = rng.integers(0, config.vocab_size, rows * length)
+    places = np.sort(rng.choice(len(ids), round(PREDICTED * len(ids)), replace=False))
+    labels = {"mlm_positions": places, "mlm_targets": ids[places]}
+    return Batch.of(Sequences(ids, np.zeros_like(ids), np.full(rows, length), labels=labels))

@@ -18,7 +18,7 @@ from bertie.console import console, counted
 from bertie.errors import arguments
 from bertie.files import file_hash
 from bertie.models.codec import only_here
-from bertie.models.weights import WEIGHTS
+from bertie.models.files import WEIGHTS
 from bertie.report.values import quantity
 from bertie.runs import budget, model_card, usage
 from bertie.runs.config import PretrainConfig
@@ -26,7 +26,7 @@ from bertie.runs.domains import before_and_after
 from bertie.runs.folder import REPORT, RunFolder
 from bertie.runs.forecast import RunForecast, at_start, forecast_of
 from bertie.runs.guesses import write_guesses
-from bertie.runs.models import MODEL
+from bertie.runs.layout import MODEL
 from bertie.runs.page import render_pretrain_page
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.verify import same_data

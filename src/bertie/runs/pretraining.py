@@ -13,13 +13,14 @@ from bertie.errors import UsageError
 from bertie.folders import new_folder
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
-from bertie.models.folder import MODEL_FOLDER, hash_model_folder
+from bertie.models.files import MODEL_FOLDER, hash_model_folder
 from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary, own_settings
 from bertie.runs import budget
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import held_out_sentences
-from bertie.runs.models import MODEL, check_length, model_folder
+from bertie.runs.layout import MODEL
+from bertie.runs.models import check_length, model_folder
 from bertie.runs.phases import phases
 from bertie.runs.run_data import RunData, is_folder, models_named
 from bertie.runs.teachers import open_teacher

@@ -4,7 +4,6 @@ grid."""
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bertie.errors import UsageError
 from bertie.runs.config import FinetuneConfig
@@ -48,7 +47,7 @@ def parse_space(varied: Sequence[str]) -> Space:
     return space or PAPER
 
 
-def grid(space: Space) -> list[dict[str, Any]] | None:
+def grid(space: Space) -> list[dict[str, object]] | None:
     """Returns every point of a space of choices; None where there is a range."""
     return None if any(isinstance(values, Range) for values in space.values()) else corners(space)
 

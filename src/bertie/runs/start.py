@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
@@ -81,7 +80,7 @@ def start_model(
 def _of_head(config: FinetuneConfig, task: Task) -> dict[str, object]:
     """Returns the settings of a run for the task's head. Raises UsageError for one that the head does not follow."""
     follows = HEADS[task.output].settings if task.output in HEADS else ()
-    overrides = dict[str, Any]()
+    overrides = dict[str, object]()
     for option, name in (("pooling", "label_pooling"), ("lstm", "label_lstm")):
         value = getattr(config, option)
         if value is None:

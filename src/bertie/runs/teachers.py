@@ -19,7 +19,7 @@ def open_teacher(folder: str, *, states_only: bool = False, device: torch.device
     """Opens a model by its name or folder.
 
     states_only: with its tokenizer. On a CPU, the native library then runs the encoder: 1.3 times as fast as torch in
-    float32, 2.5 times with int8 weights (docs/log/pre-training-results.md).
+    float32, 2.5 times with int8 weights (benchmarks/log/pre-training-results.md).
     """
     found = model_folder(folder)
     model, _ = families.load(found)

@@ -23,7 +23,7 @@ from rich.markup import escape
 from bertie.console import console
 from bertie.errors import BadFile, BertieError, DataError, NoPackage, UsageError
 from bertie.files import read_journal
-from bertie.models.folder import hash_model_folder
+from bertie.models.files import hash_model_folder
 from bertie.runs.config import EPOCHS_HINT, FinetuneConfig
 from bertie.runs.confirmation import FoldSearch, confirm_best, keep_record, nested_search, plan_nested
 from bertie.runs.examples import Examples, read_examples
@@ -32,7 +32,8 @@ from bertie.runs.finetune_prepare import check_run
 from bertie.runs.finetune_train import take_model
 from bertie.runs.folder import STUDY, RunFolder
 from bertie.runs.folds import FoldPlan
-from bertie.runs.models import MODEL, model_folder
+from bertie.runs.layout import MODEL
+from bertie.runs.models import model_folder
 from bertie.runs.space import PAPER, Range, Space, corners, grid, varied
 from bertie.runs.tune_page import render_tune_page
 from bertie.settings import flatten

@@ -23,14 +23,14 @@ from bertie.errors import BadFile, BertieError, DataError, UsageError
 from bertie.files import read_small
 from bertie.folders import check_folder_kind
 from bertie.models import variant as models
-from bertie.models.folder import hash_model_folder
+from bertie.models.files import hash_model_folder, is_export
 from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary
-from bertie.models.weights import is_export
 from bertie.objectives.captions import Captions
 from bertie.runs.config import FinetuneConfig, PretrainConfig, choose_config_class
 from bertie.runs.folder import AGAINST, CONFIG, RESULTS, STUDY, read_results, seed_runs
-from bertie.runs.models import MODEL, OUTLINE, model_folder
+from bertie.runs.layout import MODEL, OUTLINE
+from bertie.runs.models import model_folder
 from bertie.runs.run_data import models_named
 from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer

@@ -11,8 +11,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bertie.api.model import Model, load
 from bertie.folders import new_folder
-from bertie.models.folder import MODEL_FOLDER
-from bertie.runs.models import MODEL
+from bertie.models.files import MODEL_FOLDER
+from bertie.runs.layout import MODEL
 from bertie.sklearn.inputs import ColumnValues, InputError, Texts, rows_of
 
 

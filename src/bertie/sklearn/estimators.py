@@ -20,7 +20,7 @@ from bertie.api.results import Predictions
 from bertie.console import console, counted
 from bertie.errors import Stopped, UsageError, nearest
 from bertie.io.memory import PAIR_FIELDS
-from bertie.runs.models import MODEL
+from bertie.runs.layout import MODEL
 from bertie.sklearn.base import ModelFiles, TextEstimator
 from bertie.sklearn.inputs import (
     Array,

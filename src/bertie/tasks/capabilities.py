@@ -71,7 +71,7 @@ class ReadsColumns(Protocol):
         """Returns why the columns of a row cannot be read; "" if they can."""
         ...
 
-    def reading_as(self, other: Any) -> Task:
+    def reading_as(self, other: object) -> Task:
         """Returns the task that reads columns as another one does."""
         ...
 

@@ -27,6 +27,7 @@ from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example
 from bertie.metrics.ranking import Accuracy
+from bertie.models.loss import LossReport, LossTerm
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.models.loss import LossReport
 
 SINGLE = ("question", "context", "ctx", "text", "premise")
 CONTEXTS = (("premise", "question"), ("context", "question"), *((name,) for name in SINGLE))
@@ -157,10 +157,8 @@ class ChoiceTask(Task):
         """Returns the number of questions."""
         return {"choice": int(batch.labels["right"].sum())}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the cross-entropy over each question's choices. logits (B,); reads labels "choice" and "right"."""
-        from bertie.models.loss import LossTerm
-
         choice_B, right_B = batch.labels["choice"], batch.labels["right"]
         question_B = (choice_B == 0).cumsum(0) - 1  # the choices of a question are consecutive
         host_B = batch.host.labels["choice"]

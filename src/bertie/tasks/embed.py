@@ -34,6 +34,8 @@ from bertie.metrics.numbers import Numbers
 from bertie.metrics.retrieval import RETRIEVAL_METRICS, Retrieval
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
+from bertie.models.loss import LossReport, LossTerm
+from bertie.models.pooling import pool
 from bertie.models.sentence import (
     MODES,
     MODULES,
@@ -70,7 +72,6 @@ if TYPE_CHECKING:
 
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.loss import LossReport
     from bertie.models.model import TorchModel
 
 Pooling = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last"]
@@ -394,15 +395,12 @@ class EmbedTask(Task):
         """The texts' vectors. -> (B, H)"""
         import torch
 
-        from bertie.models.pooling import pool
-
         return torch.cat([pool(output, name) for name in self.outputs], -1)
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the loss of a step. logits (W, H)"""
         from torch.nn.functional import normalize
 
-        from bertie.models.loss import LossTerm
         from bertie.tasks.embed_losses import LossSettings, StepTexts, loss_term
 
         count = self.counts(batch.host)[self.loss_kind]

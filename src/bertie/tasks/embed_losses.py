@@ -22,9 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, normalize, relu, softmax
 
-from bertie.models.loss import LossTerm
+from bertie.models.loss import LossTerm, right
 from bertie.nn.layout import moved, where
-from bertie.nn.loss import right
 from bertie.tasks.embed_rows import ALIKE, LossName
 
 NO_CANDIDATE = -1e4  # a score that no candidate has; finite, as rows without a candidate would be NaN

@@ -21,6 +21,7 @@ from bertie.data.sequences import Sequences
 from bertie.errors import DataError
 from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
+from bertie.models.loss import LossReport, LossTerm
 from bertie.models.sentence import SentenceModules
 from bertie.tasks.embed import EmbedTask, Pooling
 from bertie.tasks.sequence import SequenceTask
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.loss import LossReport
     from bertie.models.model import TorchModel
 
 _BATCH_SEQUENCES = 64  # sequences in a forward pass of the regression's vectors
@@ -95,11 +95,9 @@ class FewShotTask(SequenceTask):
         """Returns the number of pairs of the same label and of different labels."""
         return {name: int(pairs_BB.sum()) for name, pairs_BB in _pairs(batch).items()}
 
-    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: "Batch") -> "LossReport":
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: "Batch") -> LossReport:
         """Returns the squared error of the cosines, separately for both kinds of pairs, which weigh the same."""
         from torch.nn.functional import normalize
-
-        from bertie.models.loss import LossTerm
 
         vector_BH = normalize(_vectors(model, output), dim=-1)
         cosine_BB, wanted = vector_BH @ vector_BH.T, {"same": 1.0, "different": 0.0}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from bertie.data.sequences import Arrays, LabelAxis, Sequences
 from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
+from bertie.models.heads import HEADS
 from bertie.models.sentence import SentenceModules
 from bertie.tasks.losses import LossOptions
 from bertie.tasks.source import Targets, batch_of_examples
@@ -47,8 +48,6 @@ class Learner(ABC):
 
     def heads(self, config: EncoderConfig) -> "dict[str, nn.Module]":
         """Returns a new head, by its name in `TorchModel.heads`."""
-        from bertie.models.heads import HEADS
-
         return {self.output: HEADS[self.output](config, len(self.labels))}
 
     def overrides(self, sentence: SentenceModules) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from bertie.metrics.label_sets import LabelSets
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.thresholds import COST, Goal, check_threshold, choose_threshold
 from bertie.models.facts import Facts
+from bertie.models.loss import LossReport, LossTerm
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import sigmoid
 from bertie.tasks.base import KEPT, CalibratedTask
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.models.loss import LossReport
 
 SEPARATORS = ("#", ";", "|", "/")  # besides the comma: of doccano, of spreadsheets
 _EXAMPLES_SAMPLED = 100  # examples that tell whether lists are of 0 and 1
@@ -241,10 +241,8 @@ class MultiLabelTask(TabularTask, CalibratedTask):
         count = self.loss_options.count(batch.labels["has"], batch.labels["weight"], outputs)
         return {"label": count * (outputs if self.loss_options.function is None else 1)}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the binary cross-entropy of each decision. logits (B, L); reads labels "has" and "weight"."""
-        from bertie.models.loss import LossTerm
-
         options, has_BL = self.loss_options, batch.labels["has"]
         total = options.total(options.of_decisions, logits, has_BL, batch.labels["weight"])
         return {"label": LossTerm(total, self.counts(batch.host)["label"])}

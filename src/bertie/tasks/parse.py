@@ -28,6 +28,7 @@ from bertie.io.tables import Example
 from bertie.io.words import Span, word_spans
 from bertie.metrics.parsing import Arc, ParseScores
 from bertie.models.biaffine import LAST, arc_scores, relation_scores
+from bertie.models.loss import LossReport, LossTerm, right
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import SPECIAL_PLACE, encode_places
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.loss import LossReport
     from bertie.models.model import TorchModel
 
 _NONE = -1
@@ -188,14 +188,10 @@ class ParseTask(Task):
         heads, relations = batch.labels["weighs"].sum(), batch.labels["relation_weighs"].sum()
         return {"head": round(float(heads)), "relation": round(float(relations))}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the cross-entropy of heads among a sentence's words, and of relations to the true heads. logits
         (T, F)"""
         import torch
-
-        from bertie.models.loss import LossTerm
-        from bertie.nn.layout import where
-        from bertie.nn.loss import right
 
         square = batch.layout.rectangle
         labels = {name: square(label) for name, label in batch.labels.items()}
@@ -213,7 +209,7 @@ class ParseTask(Task):
             ("relation", relation_scores(logits_BSF, at_head_BSF), labels["relation"], "relation_weighs"),
         ):
             host = batch.host
-            taught = where(host.layout.rectangle(host.labels[weight]) > 0, logits.device)
+            taught = batch.where(host.layout.rectangle(host.labels[weight]) > 0)
             scores_NX, target_N = scores.flatten(0, 1)[taught], target_BS.flatten()[taught]
             loss = torch.nn.functional.cross_entropy(scores_NX, target_N, reduction="sum")
             parts[name] = LossTerm(loss, counts[name], right(scores_NX, target_N).sum().detach())

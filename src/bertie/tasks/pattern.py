@@ -19,6 +19,7 @@ from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
 from bertie.models.facts import Facts
+from bertie.models.heads import HEADS
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import Targets
@@ -165,8 +166,6 @@ class PatternTask(SequenceTask):
 
     def heads(self, config: "EncoderConfig") -> "dict[str, nn.Module]":
         """Returns the masked-LM head, whose weights are those of pre-training."""
-        from bertie.models.heads import HEADS
-
         return {self.head: HEADS[self.head](config)}
 
     def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
@@ -180,11 +179,8 @@ class PatternTask(SequenceTask):
         import torch
         from torch.nn.functional import linear
 
-        from bertie.models.heads import VocabularyHead
-        from bertie.nn.layout import where
-
-        head, ids = model.head(self.head, VocabularyHead), torch.tensor(self.tokens, device=model.device)
-        hidden_BH = output.last_hidden_state[where(batch.host.labels[_MASK_TARGETS], model.device)]
+        head, ids = model.vocabulary_head(self.head), torch.tensor(self.tokens, device=model.device)
+        hidden_BH = output.last_hidden_state[batch.where(batch.host.labels[_MASK_TARGETS])]
         x_BE, weight_VE, bias_V = head.parts(hidden_BH, model.word_embeddings)
         logits_BL = linear(x_BE, weight_VE[ids].to(x_BE.dtype), bias_V[ids].to(x_BE.dtype))
         return self.losses(logits_BL.float(), batch)

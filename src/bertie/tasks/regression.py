@@ -17,6 +17,7 @@ from bertie.io.table_format import Columns
 from bertie.io.tables import Example, example
 from bertie.metrics.numbers import Numbers
 from bertie.models.facts import Facts
+from bertie.models.loss import LossReport, LossTerm
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import sigmoid
 from bertie.tasks.render import RenderedExample, numbers
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.models.loss import LossReport
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,8 @@ class RegressionTask(TabularTask):
         """Returns the sum of the examples' weights."""
         return {"number": self.loss_options.count(batch.labels["number"], batch.labels["weight"], 1)}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the squared error. logits (B, 1); reads labels "number" and "weight"."""
-        from bertie.models.loss import LossTerm
 
         def squared(logits_B1: "Tensor", number_B: "Tensor") -> "Tensor":
             return (logits_B1[:, 0] - number_B) ** 2

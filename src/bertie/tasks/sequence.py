@@ -27,6 +27,7 @@ from bertie.metrics.confusion import Confusion, rarest
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.thresholds import COST, Goal, check_costs, check_threshold, choose_threshold, cost_of
 from bertie.models.facts import Facts
+from bertie.models.loss import LossReport, LossTerm, right
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import KEPT, CalibratedTask, Task
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.models.loss import LossReport
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 CLASSES = 20  # whole numbers that can be classes, as stars are
@@ -175,11 +175,8 @@ class SequenceTask(TabularTask, CalibratedTask):
         """Returns the sum of the examples' weights. The windows of a long text count as one."""
         return {"label": self.loss_options.count(batch.labels["label"], batch.labels["weight"], len(self.labels))}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the cross-entropy, or the loss of the run. logits (B, L); reads labels "label" and "weight"."""
-        from bertie.models.loss import LossTerm
-        from bertie.nn.loss import right
-
         target_B, weight_B = batch.labels["label"], batch.labels["weight"]
         total = self.loss_options.total(self.loss_options.of_labels, logits, target_B, weight_B)
         correct = (weight_B * right(logits, target_B)).sum()

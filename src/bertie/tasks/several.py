@@ -20,6 +20,7 @@ from bertie.io.tables import Example
 from bertie.metrics.base import ScoreCounter
 from bertie.metrics.several import SeveralScores
 from bertie.models.facts import Facts
+from bertie.models.loss import LossReport, LossTerm
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.regression import RegressionTask
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.models.loss import LossReport
 
 
 @dataclass(frozen=True)
@@ -197,19 +197,16 @@ class SeveralTask(Task):
         """Returns the number of examples."""
         return {"heads": round(float(batch.labels["weight"].sum()))}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the cross-entropy or squared error of each example at its head. logits (B, L)
 
         Each example counts the same, so a head counts by its share of the examples.
         """
         from torch.nn.functional import cross_entropy
 
-        from bertie.models.loss import LossTerm
-        from bertie.nn.layout import where
-
         total = logits.sum() * 0
         for i, (name, one) in enumerate(self.members.items()):
-            rows = where(batch.host.labels["head"] == i, logits.device)
+            rows = batch.where(batch.host.labels["head"] == i)
             weight_R, first = batch.labels["weight"][rows], self.first(name)
             logits_RL = logits[rows, first : first + (len(one.labels) or 1)]
             if one.labels:

@@ -24,6 +24,7 @@ from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, SoftLabel
 from bertie.io.tables import Example
 from bertie.io.tables import example as plain_example
+from bertie.models.loss import LossReport, LossTerm, right
 from bertie.tasks.sequence import SequenceTask, label_names
 from bertie.tasks.source import Targets
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.models.loss import LossReport
 
 _SCORES = "scores."  # how the keys of the object `scores` begin in the columns of a table
 _MIN_PROBABILITY = 1e-6  # the smallest probability: `predict` rounds to six digits
@@ -126,13 +126,10 @@ class SoftTask(SequenceTask):
                 target_EL[row] = self.truth * target_EL[row] + (1 - self.truth) * soft_L / soft_L.sum()
         return Targets(sequence={**plain, "shares": target_EL[encoded.example]})
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the cross-entropy to the softened targets, times the square of the temperature, which keeps the size
         of the gradients. logits (B, L); reads labels "label", "shares" and "weight"."""
         from torch.nn.functional import log_softmax
-
-        from bertie.models.loss import LossTerm
-        from bertie.nn.loss import right
 
         weight_B = batch.labels["weight"]
         loss_B = -(batch.labels["shares"] * log_softmax(logits / self.soften, -1)).sum(-1) * self.soften**2

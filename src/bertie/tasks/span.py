@@ -31,6 +31,7 @@ from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.answers import SCRIPTS, AnswerScores, QaPrediction, best_threshold
 from bertie.metrics.base import ScoreCounter
+from bertie.models.loss import LossReport, LossTerm, right
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bertie.data.batch import Batch
-    from bertie.models.loss import LossReport
 
 Float = NDArray[np.float32]
 CONTEXT = 1  # the second text
@@ -291,12 +291,9 @@ class SpanTask(Task):
         """Returns the number of windows in the loss."""
         return {"span": round(float(batch.labels["weight"].sum()))}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the mean of the cross-entropies of the start and of the end. logits (T, 2)"""
         import torch
-
-        from bertie.models.loss import LossTerm
-        from bertie.nn.loss import right
 
         mask_BS = batch.layout.mask()
         scores_BS2 = batch.layout.rectangle(logits).masked_fill(~mask_BS[..., None], -torch.inf)

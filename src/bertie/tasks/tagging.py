@@ -34,7 +34,8 @@ from bertie.io.tagged import FOLDER_FORMAT, FORMATS, kind_of_words, sentences, w
 from bertie.io.words import Span, TaggedExample, tag_words, word_spans
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, inside, renamed, rewrite, split_tag, tag_entities
 from bertie.models.facts import Facts
-from bertie.models.head_config import FEATURES_PREFIX
+from bertie.models.head_config import FEATURES_PREFIX, FeatureKind
+from bertie.models.loss import LossReport, LossTerm, right
 from bertie.tasks.answerer import Logits, Prediction, TaggedWord
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
@@ -49,11 +50,9 @@ if TYPE_CHECKING:
 
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.heads import FeatureHead
-    from bertie.models.loss import LossReport
+    from bertie.models.heads.features import FeatureHead
     from bertie.models.model import TorchModel
 
-_Kind = Literal["embeddings", "second_to_last", "last", "weighted_last_four", "concat_last_four", "weighted_all"]
 _FEATURES_TARGET = "features"
 SPLIT = "tokens"  # column of a sentence that has been split into words
 _PASS_TOKENS = 4096  # of one forward pass
@@ -125,7 +124,7 @@ class TaggingTask(Task):
     scheme: Scheme = "as_given"
     strict: bool = False
     unit: Literal["word", "character"] = "word"
-    features: _Kind | None = None
+    features: FeatureKind | None = None
 
     def __post_init__(self) -> None:
         if len(self.labels) < 2:
@@ -257,12 +256,9 @@ class TaggingTask(Task):
         """Returns the number of classified tokens."""
         return {"tag": round(float(batch.labels["weight"].sum()))}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns the cross-entropy of the first tokens of words. logits (T, L)"""
         from torch.nn.functional import cross_entropy
-
-        from bertie.models.loss import LossTerm
-        from bertie.nn.loss import right
 
         target_T, weight_T = batch.labels["tag"], batch.labels["weight"]
         loss_T = cross_entropy(logits, target_T, reduction="none")

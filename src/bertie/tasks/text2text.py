@@ -24,6 +24,8 @@ from bertie.metrics.written import MEASURES, WrittenScores, available
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import BATCH_TOKENS, Facts
 from bertie.models.generation import DECODER, GenerationConfig, written_output
+from bertie.models.heads import HEADS
+from bertie.models.loss import LossReport, LossTerm
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Reader, Task
 from bertie.tasks.source import Targets, batch_of_examples, encode_examples
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.loss import LossReport
     from bertie.models.model import TorchModel
 
 SOURCE, TARGET = "source", "target"  # column names that are recognized
@@ -152,8 +153,6 @@ class Text2TextTask(Task):
 
         Raises UsageError for a model that generates no text.
         """
-        from bertie.models.heads import HEADS
-
         decodes = config.num_decoder_layers is not None
         if not (decodes or config.causal) or config.eos_token_id is None:
             raise UsageError(
@@ -200,12 +199,10 @@ class Text2TextTask(Task):
 
         return model.encode(batch if isinstance(model, Seq2Seq) else _continued(batch, model.config.max_length))
 
-    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: "Batch") -> "LossReport":
+    def loss(self, model: "TorchModel", output: "EncoderOutput", batch: "Batch") -> LossReport:
         """Returns the cross-entropy of the targets, each token given the source and the tokens before it."""
         import torch
 
-        from bertie.models.heads import VocabularyHead
-        from bertie.models.loss import LossTerm
         from bertie.models.seq2seq import Seq2Seq
         from bertie.nn.layout import Packed
 
@@ -217,20 +214,18 @@ class Text2TextTask(Task):
             ends_B = (batch.host.layout.mask().sum(1) + length_B - 1).cumsum(0).numpy()
             at_Q = torch.from_numpy(ranges(ends_B - length_B.numpy(), ends_B))
             hidden_QH = output.last_hidden_state[at_Q.to(device)]
-        head = model.head(self.head, VocabularyHead)
+        head = model.vocabulary_head(self.head)
         smoothing = self.label_smoothing if model.training else 0.0
         total, correct = head.loss(hidden_QH, model.word_embeddings, target_Q, smoothing=smoothing)
         return {"target": LossTerm(total, len(target_Q), correct)}
 
-    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+    def losses(self, logits: "Tensor", batch: "Batch") -> LossReport:
         """Returns nothing: generated tokens have no loss. `dev_losses` computes that of the targets."""
         return {}
 
-    def dev_losses(self, model: "TorchModel", encoded: Sequences, targets: Targets, logits: "Tensor") -> "LossReport":
+    def dev_losses(self, model: "TorchModel", encoded: Sequences, targets: Targets, logits: "Tensor") -> LossReport:
         """Returns the losses of dev examples by teacher forcing, in batches of similar length."""
         import torch
-
-        from bertie.models.loss import LossTerm
 
         lengths = encoded.lengths + targets.sequence["target_length"]
         total, count = torch.zeros((), device=model.device), 0.0

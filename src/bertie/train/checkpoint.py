@@ -69,7 +69,7 @@ def save_checkpoint(
     *,
     model: Mapping[str, Tensor],
     optimizer: Mapping[str, Tensor],
-    state: Mapping[str, Any],
+    state: Mapping[str, object],
     keep: int = 2,
 ) -> Path:
     """Writes checkpoint-<step>, then deletes all but the newest `keep`. Raises Stopped when the disk is full.

@@ -82,7 +82,7 @@ def fit(
     optim: OptimConfig,
     run: Path | str,
     config: Config | None = None,
-    identity: Mapping[str, Any] | None = None,
+    identity: Mapping[str, object] | None = None,
     evaluate: Callable[[int], dict[str, float]] | None = None,
     save_model: Callable[[Path], None] | None = None,
     resume: str = "auto",
@@ -222,7 +222,7 @@ class _Loop:
         ranks: Replicated,
         request: StopRequest,
         evaluate: Callable[[int], dict[str, float]] | None,
-        identity: Mapping[str, Any],
+        identity: Mapping[str, object],
         boundaries: Sequence[int],
     ) -> None:
         self.model, self.objective, self.source = model, objective, source

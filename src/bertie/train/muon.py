@@ -6,7 +6,6 @@ it. Here the dtype is an argument. In bfloat16, both give the same bits.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ class Muon(torch.optim.Optimizer):
     Updates have the size of AdamW's: 0.2 times the square root of the longer side (Liu et al. 2025, 2.2).
     """
 
-    def __init__(self, groups: list[dict[str, Any]], *, lr: float, momentum: float, dtype: torch.dtype) -> None:
+    def __init__(self, groups: list[dict[str, object]], *, lr: float, momentum: float, dtype: torch.dtype) -> None:
         super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": 0.0})
         self.dtype = dtype
 

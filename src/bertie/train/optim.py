@@ -210,7 +210,7 @@ class Lamb(torch.optim.Optimizer):
     Vectors and zero matrices are updated as by Adam (ALBERT's code, lamb_optimizer.py).
     """
 
-    def __init__(self, groups: list[dict[str, Any]], *, lr: float, betas: tuple[float, float], eps: float) -> None:
+    def __init__(self, groups: list[dict[str, object]], *, lr: float, betas: tuple[float, float], eps: float) -> None:
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
 
     @torch.no_grad()

@@ -21,7 +21,7 @@ def ahead(make: Callable[[int], _T], start: int, stop: int, workers: int) -> Gen
         yield from map(make, range(start, stop))
         return
     # One torch thread each: every Python thread has an OpenMP team of its own, and an idle team spins on the cores the
-    # training step needs (a step of a 2x128 model took 53 ms next to such a worker, 30 ms without: docs/LOG.md).
+    # training step needs (a step of a 2x128 model took 53 ms next to such a worker, 30 ms without: benchmarks/log).
     started = Barrier(workers + 1)
     pool = ThreadPoolExecutor(workers, "batches", _one_thread, (started,))
     try:

@@ -6,7 +6,6 @@ is saved with each checkpoint. A run with another fingerprint is not resumed.
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
 import xxhash
 
@@ -97,8 +96,8 @@ def check_identity(
 def check_unchanged(
     folder: Path,
     what: str,
-    before: Mapping[str, Any],
-    now: Mapping[str, Any],
+    before: Mapping[str, object],
+    now: Mapping[str, object],
     allow_change: Collection[str] | None = None,
 ) -> None:
     """Raises UsageError with the differences where a folder has results of other settings or data. what: "an audit"."""

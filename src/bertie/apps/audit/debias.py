@@ -114,7 +114,7 @@ def _both(
     before: dict[str, Any], after: dict[str, Any], scores: dict[str, Scored], later_scores: dict[str, Scored]
 ) -> list[dict[str, Any]]:
     """Returns every figure before and after, and the paired difference."""
-    found, keys = list[dict[str, Any]](), ("value", "low", "high", "items")
+    found, keys = list[dict[str, object]](), ("value", "low", "high", "items")
     later = {(one["name"], each["name"]): each for one in after["sets"] for each in one["figures"]}
     for one in before["sets"]:
         name = one["name"]

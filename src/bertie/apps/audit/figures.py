@@ -53,8 +53,8 @@ class Figure:
 
 
 def compute_figures(
-    audited: AuditSet[Any],
-    items: Sequence[Any],
+    audited: AuditSet[object],
+    items: Sequence[object],
     scores: Sequence[Score],
     random: Sequence[Score] | None,
     *,
@@ -76,7 +76,7 @@ def scored(items: Sequence[object], scores: Sequence[Score]) -> Scored:
 
 
 def _shuffled(
-    audited: AuditSet[Any], items: Sequence[object], scores: Sequence[Score], shuffles: int, seed: int
+    audited: AuditSet[object], items: Sequence[object], scores: Sequence[Score], shuffles: int, seed: int
 ) -> dict[str, Control]:
     rng, found = np.random.default_rng(seed), dict[str, list[float]]()
     for _ in range(shuffles):
@@ -104,7 +104,7 @@ def differences(
     ]
     items, scores = [item for item, _, _ in rows], ([row[1] for row in rows], [row[2] for row in rows])
 
-    def apart(items: Sequence[Any], scores: Sequence[Sequence[Score]]) -> dict[str, float]:
+    def apart(items: Sequence[object], scores: Sequence[Sequence[Score]]) -> dict[str, float]:
         first, second = (audited.measures(items, one) for one in scores)
         return {name: second[name].value - one.value for name, one in first.items() if name in second}
 

@@ -49,7 +49,7 @@ def check_unique_names(names: Iterable[str]) -> None:
     """Raises DataError for a name that two tests or sets have: the figures of one would replace those of the other."""
     twice = [name for name, number in Counter(names).items() if number > 1]
     if twice:
-        raise DataError(f"Several tests or templates of --data are called {twice[0]!r}. Give each a name of its own.")
+        raise DataError(f"Several tests or templates of --files are called {twice[0]!r}. Give each a name of its own.")
 
 
 def validated(kind: type[_T], raw: object, path: Path) -> list[_T]:

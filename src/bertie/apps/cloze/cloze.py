@@ -81,7 +81,7 @@ def make_questions(
             yield {"id": str(j), **row}
 
 
-def format_question(row: Mapping[str, Any]) -> str:
+def format_question(row: Mapping[str, object]) -> str:
     """Returns a question as one line of JSON."""
     return json.dumps(row, ensure_ascii=False) + "\n"
 

@@ -23,8 +23,8 @@ def cloze(
         ),
     ],
     rows: Annotated[int, typer.Option("--rows", min=1, help="Number of questions.")] = 100_000,
-    words: Annotated[
-        int, typer.Option("--words", help="Most words of a context. Each context has half of them or more.")
+    context_words: Annotated[
+        int, typer.Option("--context-words", help="Most words of a context. Each context has half of them or more.")
     ] = 130,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the questions.")] = 0,
     overwrite: Annotated[bool, option("overwrite")] = False,
@@ -45,7 +45,7 @@ def cloze(
 
     platform.File(output).check_new(overwrite=overwrite)
     count = app.cloze.SentenceCount()
-    asked = app.cloze.make_questions(bertie.Corpus.open(corpus), rows=rows, words=words, seed=seed, count=count)
+    asked = app.cloze.make_questions(bertie.Corpus.open(corpus), rows=rows, words=context_words, seed=seed, count=count)
     empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
     form = app.cloze.as_document if output.suffix.lower() == ".txt" else app.cloze.format_question
     lines = map(form, console.track(asked, "questions", total=rows))

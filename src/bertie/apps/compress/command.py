@@ -29,15 +29,15 @@ class CompressionLimitOptions:
 
     max_drop: Annotated[
         float | None,
-        typer.Option("--max-drop", min=0, help="With --data: maximum loss of the metric.", show_default="0.01"),
+        typer.Option("--max-drop", min=0, help="With --dev: maximum loss of the metric.", show_default="0.01"),
     ] = None
-    size: Annotated[str, typer.Option("--size", help="With --data: maximum size of the weights, for example 16MB.")] = (
-        ""
-    )
-    speed: Annotated[str, typer.Option("--speed", help="With --data: minimum speedup, for example 4x.")] = ""
+    max_size: Annotated[
+        str, typer.Option("--max-size", help="With --dev: maximum size of the weights, for example 16MB.")
+    ] = ""
+    speed: Annotated[str, typer.Option("--speed", help="With --dev: minimum speedup, for example 4x.")] = ""
     minutes: Annotated[
         float | None,
-        typer.Option("--minutes", min=0, help="With --data: minutes after which no further model is tried."),
+        typer.Option("--minutes", min=0, help="With --dev: minutes after which no further model is tried."),
     ] = None
 
 
@@ -92,7 +92,7 @@ class TrainingOptions:
     ] = False
     epochs: Annotated[
         float | None,
-        typer.Option("--epochs", min=0.01, help="With --distil or --data: epochs of training.", show_default="3"),
+        typer.Option("--epochs", min=0.01, help="With --distil or --dev: epochs of training.", show_default="3"),
     ] = None
 
     @property
@@ -136,9 +136,9 @@ def compress(
             "--train", help="Labeled examples, to rank layers, heads and neurons by importance, and to train a student."
         ),
     ] = None,
-    data: Annotated[
+    dev: Annotated[
         Path | None,
-        typer.Option("--data", help="Labeled examples to evaluate on: try several smaller models and keep the best."),
+        typer.Option("--dev", help="Labeled examples to evaluate on: try several smaller models and keep the best."),
     ] = None,
     limits: CompressionLimitOptions = _LIMITS,
     training: TrainingOptions = TRAINING,
@@ -154,7 +154,7 @@ def compress(
 
     Writes a model folder that every Bertie command opens, with int8 weights or with fewer layers, heads, neurons or
     vocabulary entries. Up to half of the texts calibrate int8 weights. The others measure how close the vectors are to
-    those of the float model. With --data, several smaller models are made and measured, and the fastest model within
+    those of the float model. With --dev, several smaller models are made and measured, and the fastest model within
     the limits is written. A model that misses the quality threshold is not written.
 
     \b
@@ -162,31 +162,31 @@ def compress(
       bertie compress runs/reviews/model --texts reviews.txt -o models/reviews-int8
       bertie compress runs/reviews/model --neurons 768 --train train.csv -o models/narrow
       bertie compress runs/reviews/model --layers 3 --distil --train train.csv -o models/student
-      bertie compress runs/reviews/model --train train.csv --data dev.csv --max-drop 0.01 --speed 3x -o runs/small
+      bertie compress runs/reviews/model --train train.csv --dev dev.csv --max-drop 0.01 --speed 3x -o runs/small
       bertie compress models/reviews-int8 --float -o models/reviews-float
     """
     learned = training.learned
-    if data is not None:
+    if dev is not None:
         if float_ or trim or learned or bits != BITS or (layers, heads, neurons) != (None, None, None):
             raise UsageError(
-                "With --data, Bertie chooses what to try. Leave out --layers, --heads, --neurons, --trim, --distil, "
+                "With --dev, Bertie chooses what to try. Leave out --layers, --heads, --neurons, --trim, --distil, "
                 "--layer-wise, --movement, --int8, --int4, --embeddings and --float."
             )
     elif limits != _LIMITS:
         raise UsageError(
-            "--max-drop, --size, --speed and --minutes need labeled examples to measure with. Pass --data FILE."
+            "--max-drop, --max-size, --speed and --minutes need labeled examples to measure with. Pass --dev FILE."
         )
     elif training.epochs is not None and not learned:
         raise UsageError("--epochs needs training. Pass --distil, --layer-wise or --movement too, or omit it.")
-    if (text or label) and not (texts or train or data):
-        raise UsageError("--text and --label name columns of a table. Pass --texts, --train or --data too.")
-    if label and not (train or data):
-        raise UsageError("--label names a column of labeled examples. Pass --train or --data too, or omit it.")
+    if (text or label) and not (texts or train or dev):
+        raise UsageError("--text and --label name columns of a table. Pass --texts, --train or --dev too.")
+    if label and not (train or dev):
+        raise UsageError("--label names a column of labeled examples. Pass --train or --dev too, or omit it.")
     epochs = EPOCHS if training.epochs is None else training.epochs
     if not isfinite(epochs):
         raise UsageError(f"--epochs is {epochs}; it must be a number of 0.01 or more.")
-    asked = _Asked(model, output, texts, train, data, tuple(text or ()), label, epochs, overwrite, force)
-    if data is not None:
+    asked = _Asked(model, output, texts, train, dev, tuple(text or ()), label, epochs, overwrite, force)
+    if dev is not None:
         _search(asked, limits)
     else:
         recipe = platform.Recipe(layers, heads, neurons, learned)
@@ -205,7 +205,7 @@ class _Asked:
     output: Path
     texts: Path | None
     train: Path | None
-    data: Path | None
+    dev: Path | None
     text: tuple[str, ...]
     label: str
     epochs: float
@@ -218,7 +218,7 @@ class _Asked:
         if self.texts is None:
             return []
         lines = platform.SourceFile(self.texts).table_kind == "lines"
-        format = platform.SourceFile(self.texts).text_format(() if lines and (self.train or self.data) else self.text)
+        format = platform.SourceFile(self.texts).text_format(() if lines and (self.train or self.dev) else self.text)
         if lines:
             return [(text,) for text in platform.SourceFile(self.texts).lines()]
         examples, skipped = platform.SkipReport.collect(
@@ -332,14 +332,14 @@ def _tell(model: Path, output: Path, near: Mapping[str, object] | None, words: s
 
 
 def _search(asked: _Asked, given: CompressionLimitOptions) -> None:
-    assert asked.data is not None
+    assert asked.dev is not None
     limits = app.run.CompressionLimits(
-        MAX_DROP if given.max_drop is None else given.max_drop, _bytes(given.size), _times(given.speed)
+        MAX_DROP if given.max_drop is None else given.max_drop, _bytes(given.max_size), _times(given.speed)
     )
     found = app.run.search_recipes(
         asked.model,
         asked.output,
-        app.run.SearchData(asked.data, asked.train, tuple(asked.read_texts()), asked.format()),
+        app.run.SearchData(asked.dev, asked.train, tuple(asked.read_texts()), asked.format()),
         limits,
         minutes=given.minutes,
         epochs=asked.epochs,
@@ -359,7 +359,7 @@ def _bytes(size: str) -> float | None:
     """16MB -> 16,000,000."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmg]?b?)", size.lower())
     if size and (not found or found[2] not in _UNITS):
-        raise UsageError(f"--size is {size!r}; expected a number of bytes such as 16MB.")
+        raise UsageError(f"--max-size is {size!r}; expected a number of bytes such as 16MB.")
     return float(found[1]) * _UNITS[found[2]] if found else None
 
 

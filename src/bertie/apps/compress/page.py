@@ -77,7 +77,7 @@ def render_compression_page(results: Mapping[str, Any]) -> Report:
             ("time", quantity(sum(row["seconds"] for row in rows), "s")),
         ]
     )
-    return report.footer(docs="compress")
+    return report.footer(docs="change-a-model")
 
 
 def _front(points: Mapping[str, tuple[float, float]]) -> list[str]:

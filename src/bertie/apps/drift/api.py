@@ -211,7 +211,7 @@ class Watched:
         """Returns the traffic of the model in a log. Raises DataError for a log of other models, and an empty one."""
         every, mine = Traffic.read(path), Traffic.of_model(self.folder).model
         if mine not in every:
-            known = f"has the traffic of {len(every)} other model(s)" if every else "is empty"
+            known = f"has the traffic of {len(every)} other model{'s' * (len(every) > 1)}" if every else "is empty"
             raise DataError(
                 f"{path} {known}, and none of {self.folder} ({mine[:12]}). Pass the model that wrote the log, or a log "
                 "of this model."

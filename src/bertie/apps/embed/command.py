@@ -42,8 +42,9 @@ def embed(
     tokens: Annotated[
         bool, typer.Option("--tokens", help="Write the vector of each token: .npz, .safetensors or .parquet.")
     ] = False,
-    layers: Annotated[
-        str, typer.Option("--layers", help="With --tokens: all, or 0,6,-1 (0: embeddings). Default: the last layer.")
+    from_layers: Annotated[
+        str,
+        typer.Option("--from-layers", help="With --tokens: all, or 0,6,-1 (0: embeddings). Default: the last layer."),
     ] = "",
     only_answers: Annotated[bool, option("only-answers")] = False,
     excel: Annotated[bool, option("excel")] = False,
@@ -66,7 +67,7 @@ def embed(
       bertie embed runs/sts/model reviews.csv --text review -o reviews.parquet
       echo "the tide came in" | bertie embed runs/sts/model
       bertie embed multilingual-e5-small questions.txt --prefix "query: " -o questions.npy
-      bertie embed models/bert sentences.txt --tokens --layers all -o tokens.npz
+      bertie embed models/bert sentences.txt --tokens --from-layers all -o tokens.npz
     """
     ways = comma_names(pooling or "")
     written = bertie.embed(
@@ -74,7 +75,7 @@ def embed(
         file,
         output=output or sys.stdout.buffer,
         tokens=tokens,
-        layers=layers,
+        from_layers=from_layers,
         only_answers=only_answers,
         excel=excel,
         output_encoding=output_encoding,

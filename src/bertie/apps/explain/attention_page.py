@@ -148,7 +148,7 @@ def _numbers(head: str, shape: tuple[int, ...]) -> tuple[int, int]:
     layer, _, number = head.partition(".")
     if not (layer.isdecimal() and number.isdecimal() and 1 <= int(layer) <= shape[0] and 1 <= int(number) <= shape[1]):
         raise UsageError(
-            f"--head is {head!r}; it must be LAYER.HEAD, from 1.1 to {shape[0]}.{shape[1]} for this model."
+            f"--attention-head is {head!r}; it must be LAYER.HEAD, from 1.1 to {shape[0]}.{shape[1]} for this model."
         )
     return int(layer) - 1, int(number) - 1
 

@@ -80,9 +80,9 @@ def question_of(
             else:
                 kind, (decisions, at, about) = "tags", _tag(model, logits, plain, texts, label, word)
     if word is not None and kind != "tags":
-        raise UsageError("--word names the word of a tag, and this model has no tags. Omit it.")
+        raise UsageError("--word-number names the word of a tag, and this model has no tags. Omit it.")
     if label and kind in ("number", "answer"):
-        raise UsageError(f"--label chooses among labels, and this model predicts {kind}s. Omit it.")
+        raise UsageError(f"--target chooses among labels, and this model predicts {kind}s. Omit it.")
     chance = None if kind == "number" else _probability(decisions, at, model.problem_type == _MULTI_LABEL)
     question = replace(plain, target=_sum(decisions, at), chance=chance)
     return Explained(question, about, tuple(texts), encoding.overflow)
@@ -155,7 +155,7 @@ def _tag(
         tagged = [number for number in numbers if int(logits[words.index(number)].argmax()) != outside]
         word = numbers.index((tagged or numbers)[0]) + 1
     if not 1 <= word <= len(numbers):
-        raise UsageError(f"--word is {word}; the text has words 1 to {len(numbers)}.")
+        raise UsageError(f"--word-number is {word}; the text has words 1 to {len(numbers)}.")
     place = words.index(numbers[word - 1])
     at = _choose(model, logits[place], label)
     _, start, end, _ = [one for one in text_words(plain.encoding) if one.text is not None][word - 1]
@@ -189,10 +189,10 @@ def _masked(logits: Tensor, tokenizer: Tokenizer, label: str) -> tuple[Decisions
     if label:
         found = tokenizer.ids([label])[0]
         if len(found) != 1:
-            raise UsageError(f"--label {label!r} is {len(found)} tokens; a masked word is one token.")
+            raise UsageError(f"--target {label!r} is {len(found)} tokens; a masked word is one token.")
         at = int(found[0])
         if at == tokenizer.special_id("unk"):
-            raise UsageError(f"--label {label!r} is not in the vocabulary. Choose a word that is one token.")
+            raise UsageError(f"--target {label!r} is not in the vocabulary. Choose a word that is one token.")
     else:
         at = int(logits.argmax())
 

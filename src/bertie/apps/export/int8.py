@@ -5,7 +5,7 @@
 
 ONNX Runtime rounds each row of the input in blocks of 32 too. A text's answer therefore does not depend on the others
 of its batch. Weights are rounded by GPTQ on the inputs of the calibration texts. ONNX Runtime's own `quantize_dynamic`
-has one scale for all inputs of a batch: a cosine of 0.95 to the float model, which no gate passes (docs/LOG.md).
+has one scale for all inputs of a batch: a cosine of 0.95 to the float model, which no gate passes (benchmarks/log).
 
 N, K output and input features · V words · H width of the embeddings
 """

@@ -131,7 +131,7 @@ def join(sequences: Sequence[Sequences]) -> Sequences:
 
 def _ids(ids: object, types: object, lengths: object, *, last: bool) -> Sequences:
     input_ids = np.asarray(ids, np.int64)
-    extra: dict[str, NDArray[Any]] = {"last": np.zeros_like(input_ids)} if last else {}
+    extra: dict[str, NDArray[np.generic]] = {"last": np.zeros_like(input_ids)} if last else {}
     places = np.arange(0, len(input_ids), EVERY)
     return Sequences(input_ids, np.asarray(types, np.int64), np.asarray(lengths), places, extra)
 

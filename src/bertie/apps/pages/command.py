@@ -10,7 +10,7 @@ import typer
 from bertie.platform import UsageError, console, nearest
 
 PAGE_FOLDERS = (Path(__file__).parents[2] / "pages", Path(__file__).parents[4] / "docs")  # as installed; in a checkout
-NO_PAGES = ("decisions", "log", "project", "reference")  # folders of a checkout that no wheel has
+NO_PAGES = ("decisions", "project", "reference")  # folders of a checkout that no wheel has
 INDEX_ENTRY = re.compile(
     r"^(?:## (?P<group>.+)|\* \[(?P<title>[^\]]+)\]\((?P<page>[\w./-]+)\)(?:: (?P<about>.+))?)$", re.M
 )

@@ -28,9 +28,7 @@ class AssumptionOptions:
 
     on: Annotated[
         str,
-        typer.Option(
-            "--on", "--machine", help="Devices, comma-separated, for example h100,l4,this. Default: all, and this."
-        ),
+        typer.Option("--machine", help="Devices, comma-separated, for example h100,l4,this. Default: all, and this."),
     ] = ""
     gpus: Annotated[int, typer.Option("--gpus", min=1, help="Number of devices.")] = 1
     utilization: Annotated[
@@ -93,9 +91,9 @@ def plan(
     \b
     Examples:
       bertie plan -c pretrain-bert-base
-      bertie plan -c pretrain-bert-base --on h100 --gpus 8 --country KOR -o plan.html
-      bertie plan -c finetune-squad model=bert-base --on l4,this
-      bertie plan model=bert-small train.steps=100000 --on rtx4090 --price 0 --pue 1
+      bertie plan -c pretrain-bert-base --machine h100 --gpus 8 --country KOR -o plan.html
+      bertie plan -c finetune-squad model=bert-base --machine l4,this
+      bertie plan model=bert-small train.steps=100000 --machine rtx4090 --price 0 --pue 1
       bertie plan -c pretrain-small-cpu --budget 24h --machine this
     """
 

@@ -26,7 +26,7 @@ def presets_within(
     """Returns what fits into some seconds for each preset of the config's family, smallest first.
 
     The schedule is that of the config with other steps. key: of the device in the catalog. tried: whether the
-    utilization is measured on this machine (runs/here.py). loss: expected masked-LM loss on held-out text, from
+    utilization is measured on this machine (runs/planning.py). loss: expected masked-LM loss on held-out text, from
     Bertie's own runs (law.py), None far beyond them; beyond: how far. chosen: the largest preset that fits in the
     memory and reads TOKENS_PER_PARAMETER; none where no preset does.
     """

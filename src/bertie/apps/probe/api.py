@@ -105,7 +105,7 @@ def probe(
     test: str | Path | Sequence[str | Path] = (),
     probes: str | Sequence[str] = (),
     format: str | Sequence[str] = (),
-    sentences: int = 2000,
+    limit: int = 2000,
     pooling: str = "mean",
     encoding: str = "utf-8",
     precision: str | None = None,
@@ -122,7 +122,7 @@ def probe(
         test: Files to test on, one for each of `train`. Default: a third of `train`.
         probes: pos, relation, distance, entity, order, length. Default: all that fit the files.
         format: Format of each file: conllu, klue-dp, conll, klue, lines ... Default: by its name.
-        sentences: Maximum number of sentences to train on; half as many for testing.
+        limit: Maximum number of sentences to train on; half as many for testing.
         pooling: Vector of a word from its tokens: mean or first.
         encoding: Text encoding of the files.
         precision: fp32, bf16 or auto.
@@ -135,12 +135,12 @@ def probe(
         UsageError: There is no such probe, or the folder contains another run.
 
     Example:
-        >>> results = bertie.probe("runs/tiny", "notes.txt", output="out/probe", probes=["order"], sentences=20)
+        >>> results = bertie.probe("runs/tiny", "notes.txt", output="out/probe", probes=["order"], limit=20)
         >>> results.to_pandas().columns.tolist()
         ['probe', 'layer', 'metric', 'model', 'random', 'control']
     """
     settings = ProbeSettings(
-        _names(train), _names(test), _names(probes), _names(format), sentences, pooling, encoding, seed
+        _names(train), _names(test), _names(probes), _names(format), limit, pooling, encoding, seed
     )
     settings.check()
     name = str(model) if isinstance(model, str | Path) else type(model).__name__

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import bertie
 from bertie import Model
 from bertie.apps.search import embedded, index, remote
-from bertie.apps.search.engine import ENGINES
+from bertie.apps.search.engine import STORES
 from bertie.apps.search.index import Changes, IndexConfig, checked_embedder, stored_config
 from bertie.apps.search.models import Embedder
 from bertie.apps.search.neighbors import VectorSearch
@@ -24,7 +24,7 @@ class WhereModels(NamedTuple):
     """Where the models of a search run."""
 
     precision: str = "fp32"
-    model_engine: str = "auto"
+    engine: str = "auto"
     device: str = "auto"
 
 
@@ -37,15 +37,15 @@ def build_index(
     text: str | None = None,
     title: str | None = None,
     encoding: str | None = None,
-    size: int | None = None,
+    passage_words: int | None = None,
     english: str | None = None,
     korean: str | None = None,
     vectors: VectorSearch = "auto",
-    engine: str = "sqlite",
+    store: str = "sqlite",
     url: str = "",
     overwrite: bool = False,
     precision: str = "fp32",
-    model_engine: str = "auto",
+    engine: str = "auto",
     device: str = "auto",
 ) -> Searcher:
     """Indexes documents for search, or brings an index up to date.
@@ -58,15 +58,15 @@ def build_index(
         text: Column of the text of tables. Default: recognized by name.
         title: Column of the title of tables.
         encoding: Encoding of text files. Default: utf-8.
-        size: Maximum number of words of a passage. Default: 180.
+        passage_words: Maximum number of words of a passage. Default: 180.
         english: stems, or words, which are left unchanged. Default: stems.
         korean: pairs (of syllables), kiwi (also morphemes), or words. Default: pairs.
         vectors: exact, approximate, or auto: approximate from a million passages.
-        engine: What keeps a copy of the index: sqlite (none), opensearch or qdrant, with `url`.
-        url: Address of that engine.
+        store: What keeps a copy of the index: sqlite (none), opensearch or qdrant, with `url`.
+        url: Address of that server.
         overwrite: Whether to replace the index.
         precision: fp32, bf16 or auto, of the model.
-        model_engine: native, torch or auto: what computes the model on a CPU.
+        engine: native, torch or auto: what computes the model on a CPU.
         device: cpu, cuda, cuda:1, mps or auto.
 
     Returns:
@@ -81,19 +81,19 @@ def build_index(
         >>> index.search("rain", top=3).hits[0].passage.text[:16]
         'Note 0 is short.'
     """
-    folder, where = Path(output), WhereModels(precision, model_engine, device)
-    copy, model = server_of(folder, engine, url), None if embed is None else embedder_of(embed, where)
+    folder, where = Path(output), WhereModels(precision, engine, device)
+    copy, model = server_of(folder, store, url), None if embed is None else embedder_of(embed, where)
     own = (None if overwrite else stored_config(folder)) or IndexConfig()
     reading = {"text": text, "title": title, "encoding": encoding}
     config = IndexConfig(
         _terms(english or own.terms.english, korean or own.terms.korean),
         replace(own.reading, **{name: value for name, value in reading.items() if value is not None}),
-        size or own.size,
+        passage_words or own.passage_words,
     )
     with as_files(documents) as files:
         changes = index.index(files, folder, config, embedder=model, vectors=vectors, overwrite=overwrite)
     changes.copy = publish_copy(folder, copy, overwrite=overwrite)
-    return Searcher(ENGINES[engine](folder, url), embedder=model, changes=changes)
+    return Searcher(STORES[store](folder, url), embedder=model, changes=changes)
 
 
 @checked_arguments
@@ -110,10 +110,10 @@ def open_index(
     rerank_top: int = 50,
     rerank_alone: bool = False,
     read_top: int = 3,
-    engine: str = "sqlite",
+    store: str = "sqlite",
     url: str = "",
     precision: str = "fp32",
-    model_engine: str = "auto",
+    engine: str = "auto",
     device: str = "auto",
 ) -> Searcher:
     """Opens an index for search.
@@ -130,10 +130,10 @@ def open_index(
         rerank_top: Number of passages to re-rank.
         rerank_alone: Whether the re-ranking model alone decides the order.
         read_top: Number of passages in which an answer is looked for.
-        engine: What keeps the index: sqlite (its folder), opensearch or qdrant, with `url`.
+        store: What keeps the index: sqlite (its folder), opensearch or qdrant, with `url`.
         url: Address of the search engine.
         precision: fp32, bf16 or auto, of the models.
-        model_engine: native, torch or auto: what computes the models on a CPU.
+        engine: native, torch or auto: what computes the models on a CPU.
         device: cpu, cuda, cuda:1, mps or auto.
 
     Returns:
@@ -149,24 +149,24 @@ def open_index(
         >>> len(found.hits), found.answer is not None
         (3, True)
     """
-    folder, where = Path(folder), WhereModels(precision, model_engine, device)
-    store = ENGINES[engine](folder, url)
-    stored = store.get("embedder")
+    folder, where = Path(folder), WhereModels(precision, engine, device)
+    opened = STORES[store](folder, url)
+    stored = opened.get("embedder")
     if embed is not None and not stored:
-        raise UsageError(f"{store.where} has no vectors. Make them: bertie index -o {folder} --embed {_folder(embed)}")
+        raise UsageError(f"{opened.where} has no vectors. Make them: bertie index -o {folder} --embed {_folder(embed)}")
     embedder = None
     if stored and not no_embed:
         place = Path(stored["folder"]) if embed is None else _folder(embed)
         if not place.is_dir():
             raise DataError(
-                f"The model of the vectors of {store.where} was at {place}. Pass where it is now "
+                f"The model of the vectors of {opened.where} was at {place}. Pass where it is now "
                 "(--embed MODEL), or --no-embed."
             )
         model = embedder_of(place if embed is None else embed, where)
-        checked_embedder(store, model)
+        checked_embedder(opened, model)
         embedder = model.load()
     return Searcher(
-        store,
+        opened,
         embedder=embedder,
         ranker=None if rerank is None else _opened(rerank, where).predictor(),
         reader=None if answer is None else _opened(answer, where).predictor(),
@@ -182,18 +182,18 @@ def embedder_of(model: AnyModel, where: WhereModels) -> Embedder:
     return Embedder.of(_folder(model), lambda: _opened(model, where).embedder())
 
 
-def server_of(folder: Path, engine: str, url: str) -> "remote.RemoteIndex | None":
-    """Returns the copy of an index on a server; None for the index of a folder alone. Raises for an unknown engine."""
-    if engine == "sqlite":
+def server_of(folder: Path, store: str, url: str) -> "remote.RemoteIndex | None":
+    """Returns the copy of an index on a server; None for the index of a folder alone. Raises for an unknown store."""
+    if store == "sqlite":
         embedded.no_url(url)
         return None
-    copy = ENGINES[engine](folder, url)
+    copy = STORES[store](folder, url)
     assert isinstance(copy, remote.RemoteIndex)
     copy.settings()
     return copy
 
 
-def publish_copy(folder: Path, copy: "remote.RemoteIndex | None", *, overwrite: bool = False) -> dict[str, Any]:
+def publish_copy(folder: Path, copy: "remote.RemoteIndex | None", *, overwrite: bool = False) -> dict[str, object]:
     """Brings the copy on a server up to date, where there is one. -> what was done"""
     if copy is None:
         return {}
@@ -202,9 +202,9 @@ def publish_copy(folder: Path, copy: "remote.RemoteIndex | None", *, overwrite: 
     return {"where": copy.where, **done}
 
 
-def remove_documents(names: Sequence[str], folder: Path, engine: str = "sqlite", url: str = "") -> Changes:
+def remove_documents(names: Sequence[str], folder: Path, store: str = "sqlite", url: str = "") -> Changes:
     """Removes the documents of files from an index, and from its copy on a server."""
-    copy = server_of(folder, engine, url)
+    copy = server_of(folder, store, url)
     changes = index.drop_documents(names, folder)
     changes.copy = publish_copy(folder, copy)
     return changes
@@ -213,7 +213,7 @@ def remove_documents(names: Sequence[str], folder: Path, engine: str = "sqlite",
 def _opened(model: AnyModel, where: WhereModels) -> Model:
     if isinstance(model, Model):
         return model
-    return bertie.load(model, where.device, where.precision, where.model_engine)
+    return bertie.load(model, where.device, where.precision, where.engine)
 
 
 def _folder(model: AnyModel) -> Path:

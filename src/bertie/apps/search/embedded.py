@@ -24,7 +24,7 @@ class Embedded(Store):
     def __init__(self, folder: Path, *, write: bool = False) -> None:
         super().__init__(folder, write=write)
         self._files: dict[str, VectorFile] = {}
-        self._graphs: dict[str, Any] = {}
+        self._graphs: dict[str, object] = {}
         self.exact = False  # whether every vector is compared, also where there is a graph
 
     @property
@@ -100,4 +100,4 @@ def open_embedded(folder: Path, url: str) -> Embedded:
 def no_url(url: str) -> None:
     """Raises UsageError for a URL, which the index of a folder does not have."""
     if url:
-        raise UsageError("--url is the address of a search engine. Pass --engine opensearch or --engine qdrant too.")
+        raise UsageError("--url is the address of a search engine. Pass --store opensearch or --store qdrant too.")

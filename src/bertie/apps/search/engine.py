@@ -59,8 +59,8 @@ class Index(Protocol):
 
 
 _modules = modules_of("bertie.apps.search")  # each is imported when it is used
-ENGINES: Registry[Callable[[Path, str], Index]] = Registry(
-    "search engine",
+STORES: Registry[Callable[[Path, str], Index]] = Registry(
+    "store of an index",
     [
         ("sqlite", lambda folder, spec: _modules("embedded").opened(folder, spec)),
         ("opensearch", lambda folder, spec: _modules("opensearch").OpenSearch(folder, spec)),

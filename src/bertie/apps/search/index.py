@@ -32,15 +32,15 @@ EMBEDDED = 1024  # passages embedded at once, sorted by length
 
 @dataclass(frozen=True)
 class IndexConfig:
-    """The settings of an index, which are stored with it. size: maximum words of a passage."""
+    """The settings of an index, which are stored with it. passage_words: maximum words of a passage."""
 
     terms: Terms = field(default_factory=Terms)
     reading: Reading = field(default_factory=Reading)
-    size: int = PASSAGE_WORDS
+    passage_words: int = PASSAGE_WORDS
 
     def __post_init__(self) -> None:
-        if self.size < 1:
-            raise UsageError(f"size is {self.size}; it must be at least 1.")
+        if self.passage_words < 1:
+            raise UsageError(f"passage_words is {self.passage_words}; it must be at least 1.")
 
     def terms_of(self, title: str, text: str) -> list[str]:
         """Returns the terms of a passage: those of its document's title count too."""
@@ -53,7 +53,7 @@ class IndexConfig:
     @classmethod
     def of_json(cls, found: dict[str, Any]) -> "IndexConfig":
         """Returns the settings that an index stored."""
-        return cls(Terms(**found["terms"]), Reading(**found["reading"]), found["size"])
+        return cls(Terms(**found["terms"]), Reading(**found["reading"]), found["passage_words"])
 
 
 @dataclass
@@ -362,7 +362,7 @@ def _or_none(name: str, found: readers.DocumentStream) -> readers.DocumentStream
 def _add_document(store: Store, source: str, number: int, found: SourceDocument, config: IndexConfig) -> int:
     document = store.add_document(source, number, found.name, found.title, found.page, found.text)
     count, line, seen = 0, found.line or found.row, 0
-    for start, stop in passages(found.text, config.size) if found.text.strip() else [(0, 0)]:
+    for start, stop in passages(found.text, config.passage_words) if found.text.strip() else [(0, 0)]:
         text = found.text[start:stop]
         if found.line and "\n" in found.text:
             line, seen = line + found.text.count("\n", seen, start) - found.text.count("\n", start, seen), start

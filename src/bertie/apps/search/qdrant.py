@@ -110,7 +110,7 @@ class Qdrant(RemoteIndex):
         return [point.payload for point in self._all(models.Filter(must=[condition]), payload=True)]
 
     def _all(self, condition: object, *, payload: bool) -> list[Any]:
-        found, after = list[Any](), None
+        found, after = list[object](), None
         while True:
             asked = {"scroll_filter": condition, "limit": _MAX_POINTS, "offset": after, "with_payload": payload}
             points, after = self.called(self.client.scroll, self.name, **asked)

@@ -54,7 +54,7 @@ class RemoteIndex(ABC):
         if not url:
             raise UsageError("No address of the search engine given. Pass --url.")
         self.name, self.url = folder.resolve().name.lower(), url
-        self._settings: dict[str, Any] | None = None
+        self._settings: dict[str, object] | None = None
 
     @property
     def where(self) -> str:
@@ -67,7 +67,7 @@ class RemoteIndex(ABC):
             self._settings = self.settings()
         if self._settings is None:
             raise DataError(
-                f"There is no index {self.where}. Make it: bertie index DOCUMENTS -o {self.name} --engine ... --url ..."
+                f"There is no index {self.where}. Make it: bertie index DOCUMENTS -o {self.name} --store ... --url ..."
             )
         if self._settings.get("format") != INDEX_FORMAT:
             raise DataError(f"{self.where} was not made by this version of bertie index. Make it with --overwrite.")
@@ -106,7 +106,7 @@ class RemoteIndex(ABC):
             reason = " ".join(str(error).partition(" caused by")[0].split())[:300] or type(error).__name__
             raise DataError(f"{self.where} did not answer ({reason}). Does it run, and is --url right?") from None
 
-    def _documents(self, field: str, value: Any) -> list[int]:
+    def _documents(self, field: str, value: object) -> list[int]:
         return sorted({int(row["document"]) for row in self.rows(field, value)})
 
     @abstractmethod

@@ -67,7 +67,7 @@ def serve(
     threads: int | None = None,
     log: str | Path | None = None,
     shadow: str | Path | None = None,
-    split: Mapping[str, float] | None = None,
+    traffic: Mapping[str, float] | None = None,
 ) -> Server:
     """Starts a server of models over HTTP, with a page for the browser, and returns when it answers.
 
@@ -82,7 +82,7 @@ def serve(
         threads: Threads of each model. Default: all cores.
         log: File to add counts of texts and answers to, without any text, for `drift`.
         shadow: Name or folder of a model that reads the requests to the first one after the answer, to compare.
-        split: Part of the requests to the first model that another model answers, by its name or folder.
+        traffic: Part of the requests to the first model that another model answers, by its name or folder.
 
     Returns:
         The server, in processes of its own.
@@ -122,7 +122,7 @@ def serve(
         options += [f"--index={name}={folder}" for name, folder in (index or {}).items()]
         options += [] if log is None else ["--log", str(log)]
         options += [] if shadow is None else ["--shadow", str(shadow)]
-        options += [f"--split={name}={share}" for name, share in (split or {}).items()]
+        options += [f"--traffic={name}={share}" for name, share in (traffic or {}).items()]
         messages = Path(files.name) / "log"
         with messages.open("wb") as stderr:
             process = subprocess.Popen(

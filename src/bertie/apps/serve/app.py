@@ -5,7 +5,6 @@ from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from time import perf_counter
-from typing import Any
 from urllib.parse import quote
 
 import orjson
@@ -67,7 +66,7 @@ class Application:
         self.router = Router([*own, *docs_addresses(own, SERVER_VERSION), *page_addresses()], default=missing)
         self.asgi = Guard(self.router, limits, fleet.admission, lambda: fleet.draining, self._finished, defect)
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: MutableMapping[str, object], receive: Receive, send: Send) -> None:
         """ASGI."""
         await self.asgi(scope, receive, send)
 
@@ -252,7 +251,7 @@ def openai_model(name: str) -> dict[str, object]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "bertie"}
 
 
-async def missing(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+async def missing(scope: MutableMapping[str, object], receive: Receive, send: Send) -> None:
     """ASGI. Raises Refusal for an address that there is not."""
     raise Refusal("NotFound", "There is nothing here; /docs lists the routes.")
 

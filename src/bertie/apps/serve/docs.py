@@ -61,7 +61,7 @@ class Operation:
         """Returns it in the form of OpenAPI. schema: of the body."""
         answers = {kind: {"schema": {} if kind == JSON else {"type": "string"}} for kind in self.content}
         error = {JSON: {"schema": ERROR_SCHEMA}}
-        record: dict[str, Any] = {
+        record: dict[str, object] = {
             "tags": [self.tag],
             "summary": self.summary,
             "operationId": name,
@@ -109,7 +109,7 @@ class Address(Route):
         await response(scope, receive, send)
 
 
-def openapi(addresses: Iterable[Address], version: str) -> dict[str, Any]:
+def openapi(addresses: Iterable[Address], version: str) -> dict[str, object]:
     """Returns the description of the addresses in the form of OpenAPI."""
     every = [(one.path_format, one.method, one.operation) for one in addresses if one.operation]
     bodies = dict.fromkeys(one.body for _, _, one in every if one.body)

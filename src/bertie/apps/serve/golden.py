@@ -80,7 +80,7 @@ def read_golden(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def difference(expected: Any, found: object, where: str = "answer", *, tolerance: float = TOLERANCE) -> str:
+def difference(expected: object, found: object, where: str = "answer", *, tolerance: float = TOLERANCE) -> str:
     """Returns where two JSON values differ, numbers by more than `tolerance`; "" if they agree."""
     if isinstance(expected, bool) or not isinstance(expected, (int, float, list, dict)):
         return "" if expected == found else f"{where} differs"

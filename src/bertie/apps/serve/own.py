@@ -44,7 +44,7 @@ def example_of(call: Call, row: schemas.InputRow, number: int, place: str) -> Ex
     return read_row(call, dict(zip(names, texts, strict=True)), number, place, usual=False)
 
 
-def read_row(call: Call, row: Mapping[str, Any], number: int, place: str, *, usual: bool = True) -> Example:
+def read_row(call: Call, row: Mapping[str, object], number: int, place: str, *, usual: bool = True) -> Example:
     """Returns the example of a row. usual: with the columns of the training, and not those of a text alone.
 
     Raises Refusal or BertieError for an invalid row.

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,7 +87,7 @@ async def fill_mask(call: Call, body: schemas.PipelineBody) -> object:
     """Returns [{"score", "token", "token_str", "sequence"}]; for several masks or texts, lists of those."""
     inputs, ticket = Inputs.of(body.inputs), call.ticket
     inputs.examples()  # raises for an empty text
-    tokenizer, top, records = call.model.tokenizer, body.parameters.top_k or TOP_FILLED, list[Any]()
+    tokenizer, top, records = call.model.tokenizer, body.parameters.top_k or TOP_FILLED, list[object]()
     ticket.take(len(inputs.values))
     texts = [read_masked_text(call, text, inputs.place(number)) for number, text in enumerate(inputs.values)]
     ticket.take_bytes(sum(top * len(one.spots) * (len(one.text) + FILLED_BYTES) for one in texts))

@@ -91,7 +91,7 @@ class Versions(Collector):
 
     def check(self, old: "Served", new: "Served") -> None:
         """Raises UsageError for models that do not answer the same requests with the same labels."""
-        option, advice = "--shadow" if self.shadow else "--split", "Serve it by its own name, without the option."
+        option, advice = "--shadow" if self.shadow else "--traffic", "Serve it by its own name, without the option."
         kinds = {name: model.kinds[0] for name, model in ((self.old, old), (self.new, new))}
         if len({*kinds.values()}) > 1:
             tasks = ", ".join(f"{name} is of the task {kind}" for name, kind in kinds.items())
@@ -104,7 +104,7 @@ class Versions(Collector):
         if (texts := [model.pipeline.texts for model in (old, new)])[0] != texts[1]:
             raise UsageError(f"{option}: {self.old} and {self.new} read other numbers of texts. {advice}")
         if self.shadow and kinds[self.new] in NEVER_COMPARED:
-            raise UsageError(f"--shadow compares answers, and {self.new} has no labels or numbers. Use --split.")
+            raise UsageError(f"--shadow compares answers, and {self.new} has no labels or numbers. Use --traffic.")
 
     def version_for(self, name: str, request: bytes) -> str:
         """Returns the version for a request to a model, by its id."""

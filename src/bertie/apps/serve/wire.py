@@ -23,7 +23,7 @@ _ENGINE_ARRAYS = ("input_ids", "token_type_ids", "lengths", "positions")  # of `
 ATTENTION, TELLING, WORDS = "attention", "telling", "words"  # of one text: asked for, or sent
 GENERATED_TOKEN = "token"  # of a text that is being generated
 _MAX_COPIED_BYTES = 1 << 16  # bytes that are copied sooner than sent in parts
-Arrays = Mapping[str, NDArray[Any]]
+Arrays = Mapping[str, NDArray[np.generic]]
 
 
 def pack_message(header: Mapping[str, object], arrays: Arrays) -> list[bytes | memoryview]:
@@ -39,7 +39,7 @@ def pack_message(header: Mapping[str, object], arrays: Arrays) -> list[bytes | m
 
 def unpack_message(text: bytes, data: bytes | bytearray) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Returns the header and the arrays of a message. Raises ValueError for a damaged message."""
-    header, arrays, at = json.loads(text), dict[str, NDArray[Any]](), 0
+    header, arrays, at = json.loads(text), dict[str, NDArray[np.generic]](), 0
     for name, kind, shape in header.pop("arrays"):
         if kind not in _DTYPES:
             raise ValueError(f"arrays of {kind} are not sent")
@@ -49,7 +49,7 @@ def unpack_message(text: bytes, data: bytes | bytearray) -> tuple[dict[str, Any]
     return header, arrays
 
 
-def arrays_of(ids: Sequences) -> dict[str, NDArray[Any]]:
+def arrays_of(ids: Sequences) -> dict[str, NDArray[np.generic]]:
     """Returns the arrays of a batch by name."""
     own = {name: getattr(ids, name) for name in _ENGINE_ARRAYS}
     return own | {EXTRA + name: array for name, array in ids.extra.items()}

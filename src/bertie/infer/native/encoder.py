@@ -225,7 +225,7 @@ class NativeEncoder:
         self.library, self.target = open_library(target)
         if not self.library.bertie_kinds() >> KINDS[precision] & 1:
             raise ValueError(f"{self.target} has no products in {precision}")
-        self.precision, self._kept = precision, list[Any]()
+        self.precision, self._kept = precision, list[object]()
         self.hidden_size = weights.layers[0].output_norm[0].size
         self.attention_size = _features(weights.layers[0].qkv)[0] // 3
         tables = (weights.position, *(layer.turns for layer in weights.layers))
@@ -349,7 +349,7 @@ class NativeEncoder:
             one.result()
         return None
 
-    def _kept_or_none(self, array: NDArray[Any] | None) -> int | None:
+    def _kept_or_none(self, array: NDArray[np.generic] | None) -> int | None:
         return None if array is None else self._keep(array)
 
     def _keep(self, array: NDArray[Any]) -> int:
@@ -368,13 +368,13 @@ class NativeEncoder:
         panel = int(self.library.bertie_panel())
         padded = -(-rows // panel) * panel
 
-        def wide(array: NDArray[Any]) -> int:
+        def wide(array: NDArray[np.generic]) -> int:
             whole = np.zeros((*array.shape[:-1], padded), np.float32)
             whole[..., :rows] = array
             return self._keep(whole)
 
         kind: NativePrecision = self.precision
-        values: NDArray[Any]
+        values: NDArray[np.generic]
         scales: tuple[int | None, int | None] = (None, None)
         reads: tuple[int | None, int | None] = (None, None)
         sizes: tuple[int, ...] = (features,)
@@ -475,5 +475,5 @@ def _bf16(x: Floats) -> NDArray[np.uint16]:
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
-def _pointer(array: NDArray[Any]) -> C.c_void_p:
+def _pointer(array: NDArray[np.generic]) -> C.c_void_p:
     return C.c_void_p(array.ctypes.data)

@@ -122,7 +122,7 @@ class Stored:
         if self.file.get_slice(self.names[public]).get_dtype() == "BF16":  # which numpy does not have
             raise NotHere(public)
         self.read.add(public)
-        found: NDArray[Any] = self.file.get_tensor(self.names[public])
+        found: NDArray[np.generic] = self.file.get_tensor(self.names[public])
         return found
 
 

@@ -2,56 +2,21 @@
 
     HEADS["sequence"](config, num_labels=3)(output)
 
-A new head is one file and one row: docs/add-a-head.md.
+A new head is one file and one row: docs/add-a-head.md. The table imports no torch; making a head does.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-
-from torch import nn
+from typing import TYPE_CHECKING, get_args
 
 from bertie.models.config import EncoderConfig
-from bertie.models.head_config import FEATURES_PREFIX as PREFIX
-from bertie.models.heads.base import Head, Needs
-from bertie.models.heads.bilm import BiLMHead
-from bertie.models.heads.decoder import Decoder
-from bertie.models.heads.features import FEATURES, FeatureHead
-from bertie.models.heads.parse import ParseHead
-from bertie.models.heads.sequence import ChoiceHead, PairHead, SequenceHead, sequence_head
-from bertie.models.heads.span import SpanHead
-from bertie.models.heads.token import ReplacedTokenHead, TokenHead
-from bertie.models.heads.vocabulary import (
-    MaskedLMHead,
-    NextTokenHead,
-    PermutationLMHead,
-    VocabularyHead,
-    next_token_head,
-)
-from bertie.registry import Registry
+from bertie.models.head_config import FEATURES_PREFIX, FeatureKind
+from bertie.registry import Later, Registry
 
-__all__ = [
-    "HEADS",
-    "BiLMHead",
-    "ChoiceHead",
-    "Decoder",
-    "FeatureHead",
-    "Head",
-    "HeadSpec",
-    "MaskedLMHead",
-    "Needs",
-    "NextTokenHead",
-    "PairHead",
-    "ParseHead",
-    "PermutationLMHead",
-    "ReplacedTokenHead",
-    "SequenceHead",
-    "SpanHead",
-    "TokenHead",
-    "VocabularyHead",
-    "labelled",
-    "own_classes",
-]
+if TYPE_CHECKING:
+    from torch import nn
+
+    Make = Callable[[EncoderConfig, int], nn.Module]
 
 POOLS, READS = ("label_pooling",), ("label_lstm",)
 
@@ -60,38 +25,57 @@ POOLS, READS = ("label_pooling",), ("label_lstm",)
 class HeadSpec:
     """A row of the table of heads."""
 
-    make: Callable[[EncoderConfig, int], nn.Module]  # a `Head`, but for the decoder
+    make: "Make"  # of a `Head`, but for the decoder
     labelled: bool = False  # its outputs have names in config.json
     pipeline: str | None = None  # what a model card calls a model that has it
     own_class: str | None = None  # what config.json names where no public class has such a head
     settings: tuple[str, ...] = ()  # of `LabelConfig`, those that it follows
 
-    def __call__(self, config: EncoderConfig, num_labels: int = 0) -> nn.Module:
+    def __call__(self, config: EncoderConfig, num_labels: int = 0) -> "nn.Module":
         """Returns a new head."""
         return self.make(config, num_labels)
+
+
+def _later(module: str, name: str, **options: str) -> "Make":
+    """Returns what makes a head. Its module, of this folder, is imported when it is called."""
+    kind = Later["Callable[..., nn.Module]"](f"{__name__}.{module}", name)
+    return lambda config, num_labels: kind.found()(config, num_labels, **options)
 
 
 HEADS: Registry[HeadSpec] = Registry(
     "head",
     [  # of the heads a model has, the first in this order says what the model is for
-        ("sequence", HeadSpec(sequence_head, labelled=True, pipeline="text-classification", settings=(*POOLS, *READS))),
-        ("token", HeadSpec(TokenHead, labelled=True, pipeline="token-classification", settings=READS)),
-        ("span", HeadSpec(SpanHead, pipeline="question-answering", settings=READS)),
-        ("choice", HeadSpec(ChoiceHead, pipeline="multiple-choice", settings=(*POOLS, *READS))),
-        ("mlm", HeadSpec(MaskedLMHead, pipeline="fill-mask")),
-        ("decoder", HeadSpec(Decoder, pipeline="text2text-generation")),
-        ("lm", HeadSpec(next_token_head, pipeline="text-generation")),
-        ("plm", HeadSpec(PermutationLMHead, pipeline="text-generation")),
-        ("bilm", HeadSpec(BiLMHead)),
-        ("rtd", HeadSpec(ReplacedTokenHead, own_class="BertieReplacedTokens")),
-        ("pair", HeadSpec(PairHead)),
-        ("parse", HeadSpec(ParseHead, labelled=True, own_class="BertieParser")),
+        (
+            "sequence",
+            HeadSpec(
+                _later("sequence", "sequence_head"),
+                labelled=True,
+                pipeline="text-classification",
+                settings=(*POOLS, *READS),
+            ),
+        ),
+        (
+            "token",
+            HeadSpec(_later("token", "TokenHead"), labelled=True, pipeline="token-classification", settings=READS),
+        ),
+        ("span", HeadSpec(_later("span", "SpanHead"), pipeline="question-answering", settings=READS)),
+        ("choice", HeadSpec(_later("sequence", "ChoiceHead"), pipeline="multiple-choice", settings=(*POOLS, *READS))),
+        ("mlm", HeadSpec(_later("vocabulary", "MaskedLMHead"), pipeline="fill-mask")),
+        ("decoder", HeadSpec(_later("decoder", "Decoder"), pipeline="text2text-generation")),
+        ("lm", HeadSpec(_later("vocabulary", "next_token_head"), pipeline="text-generation")),
+        ("plm", HeadSpec(_later("vocabulary", "PermutationLMHead"), pipeline="text-generation")),
+        ("bilm", HeadSpec(_later("bilm", "BiLMHead"))),
+        ("rtd", HeadSpec(_later("token", "ReplacedTokenHead"), own_class="BertieReplacedTokens")),
+        ("pair", HeadSpec(_later("sequence", "PairHead"))),
+        ("parse", HeadSpec(_later("parse", "ParseHead"), labelled=True, own_class="BertieParser")),
         *(
             (
-                f"{PREFIX}{kind}",
-                HeadSpec(partial(FeatureHead, kind=kind), labelled=True, own_class=f"BertieFeatures:{kind}"),
+                f"{FEATURES_PREFIX}{kind}",
+                HeadSpec(
+                    _later("features", "FeatureHead", kind=kind), labelled=True, own_class=f"BertieFeatures:{kind}"
+                ),
             )
-            for kind in FEATURES
+            for kind in get_args(FeatureKind)
         ),
     ],
     group="bertie.heads",

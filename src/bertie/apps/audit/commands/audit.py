@@ -23,8 +23,8 @@ class MachineOptions:
 @grouped
 def audit(
     model: Annotated[Path, option("model")],
-    data: Annotated[
-        list[Path] | None, typer.Option("--data", help="File or folder of published or own sets; can be repeated.")
+    files: Annotated[
+        list[Path] | None, typer.Option("--files", help="File or folder of published or own sets; can be repeated.")
     ] = None,
     sets: Annotated[str, typer.Option("--sets", help="Sets to measure, comma-separated. Default: all possible.")] = "",
     group_table: Annotated[
@@ -55,8 +55,8 @@ def audit(
 
     \b
     Examples:
-      bertie audit models/bert --data crows_pairs_anonymized.csv -o audit
-      bertie audit runs/base/model --data stereoset/ --limit 200 --json
+      bertie audit models/bert --files crows_pairs_anonymized.csv -o audit
+      bertie audit runs/base/model --files stereoset/ --limit 200 --json
       bertie audit runs/reviews/model --table reviews.csv --group author -o audit
     """
 
@@ -64,7 +64,7 @@ def audit(
     if group and group_table is None:
         raise platform.UsageError("--group names a column of a table. Pass the table too: --table FILE.")
     asked = app.run.Asked(
-        tuple(data or ()), comma_names(sets), group_table, group, table.format(), limit, controls, seed
+        tuple(files or ()), comma_names(sets), group_table, group, table.format(), limit, controls, seed
     )
     found = app.run.audit(
         model,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TextsFile = Annotated[str, typer.Argument(help="Texts with words of the pairs: txt (one per line), csv, jsonl ...")]
 PairsFile = Annotated[Path | None, typer.Option("--pairs", help="YAML file of own pairs of words.")]
-PairsList = Annotated[str, typer.Option("--list", help="Name of the list of pairs. Default: gender words.")]
+PairsList = Annotated[str, typer.Option("--pair-list", help="Name of the list of pairs. Default: gender words.")]
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ def debias(
     how: Annotated[str, typer.Option("--how", help="leace, inlp or sentence (SentenceDebias).")] = "leace",
     pairs: PairsFile = None,
     list_: PairsList = "",
-    data: Annotated[
-        list[Path] | None, typer.Option("--data", help="Sets to audit before and after; default: built-in ones.")
+    files: Annotated[
+        list[Path] | None, typer.Option("--files", help="Sets to audit before and after; default: built-in ones.")
     ] = None,
     price: PriceOptions = PRICE,
     page: Annotated[Path | None, option("page", ".html", help="Page to write: FILE.html.")] = None,
@@ -69,7 +69,7 @@ def debias(
     \b
     Examples:
       bertie debias models/bert sentences.txt -o models/bert-leace
-      bertie debias models/bert sentences.txt --how sentence --data stereoset/ -o models/bert-sentence --json
+      bertie debias models/bert sentences.txt --how sentence --files stereoset/ -o models/bert-sentence --json
       bertie debias models/bert sentences.txt --finetune sst2.yaml --page leace.html -o models/bert-leace
     """
     from rich.table import Table
@@ -87,7 +87,7 @@ def debias(
         output,
         how=how,
         swaps=swaps,
-        asked=app.run.Asked(tuple(data or ()), controls=False, seed=seed),
+        asked=app.run.Asked(tuple(files or ()), controls=False, seed=seed),
         tuned=tuned,
         seeds=price.seeds,
         overwrite=overwrite,
@@ -128,7 +128,7 @@ def counterfactual(
     \b
     Examples:
       bertie counterfactual articles.txt -o both.jsonl
-      bertie counterfactual reviews.csv --list "gender words" -o both.jsonl --json
+      bertie counterfactual reviews.csv --pair-list "gender words" -o both.jsonl --json
     """
 
     swaps = app.debias.pairs_of(pairs, list_)

@@ -17,7 +17,10 @@ def attention(
     model: Annotated[Path, option("model")],
     texts: OneOrTwoTexts,
     head: Annotated[
-        str, typer.Option("--head", help="LAYER.HEAD to show with words. Default: the strongest links between words.")
+        str,
+        typer.Option(
+            "--attention-head", help="LAYER.HEAD to show with words. Default: the strongest links between words."
+        ),
     ] = "",
     max_length: Annotated[
         int | None, typer.Option("--max-length", min=4, help="Maximum number of tokens, at most 128.")
@@ -42,7 +45,7 @@ def attention(
     \b
     Examples:
       bertie attention models/bert "The cat sat on the mat because it was tired." -o attention.html
-      bertie attention models/bert "The cat sat on the mat." --head 8.11
+      bertie attention models/bert "The cat sat on the mat." --attention-head 8.11
       bertie attention models/bert "Who sat?" "The cat sat on the mat." -o attention.npz
     """
     import io

@@ -20,10 +20,11 @@ def explain(
         str, typer.Option("--methods", help="Methods, comma-separated: ig, gradient, occlusion.")
     ] = "ig",
     label: Annotated[
-        str, typer.Option("--label", help="Label or masked word to explain. Default: the prediction.")
+        str, typer.Option("--target", help="Label or masked word to explain. Default: the prediction.")
     ] = "",
     word: Annotated[
-        int | None, typer.Option("--word", min=1, help="For a tagger: number of the word. Default: the first entity.")
+        int | None,
+        typer.Option("--word-number", min=1, help="For a tagger: number of the word. Default: the first entity."),
     ] = None,
     max_length: Annotated[
         int | None, typer.Option("--max-length", min=4, help="Maximum number of tokens. Default: of the model.")
@@ -43,7 +44,7 @@ def explain(
       bertie explain runs/reviews/model "The plot is thin, but the actors are wonderful."
       bertie explain runs/reviews/model "A dull film." --methods ig,occlusion -o explanation.html
       bertie explain runs/questions/model "Who wrote it?" "The book was written by Jane Austen."
-      bertie explain models/bert "Paris is the capital of [MASK]." --label france
+      bertie explain models/bert "Paris is the capital of [MASK]." --target france
     """
     from rich.cells import cell_len, set_cell_size
 

@@ -30,17 +30,17 @@ def heads(
         Path | None,
         typer.Option("--parsed", help="Parsed sentences (.conllu or KLUE-DP): heads beside dependency relations."),
     ] = None,
-    data: Annotated[
+    dev: Annotated[
         Path | None,
-        typer.Option("--data", help="Labeled examples of the model's task: which heads it needs."),
+        typer.Option("--dev", help="Labeled examples of the model's task: which heads it needs."),
     ] = None,
-    most: Annotated[
-        int, typer.Option("--most", min=2, help="Maximum number of texts, sentences or examples that are read.")
+    limit: Annotated[
+        int, typer.Option("--limit", min=2, help="Maximum number of texts, sentences or examples that are read.")
     ] = 2000,
     points: Annotated[
         int | None,
         typer.Option(
-            "--points", min=1, help="With --data: how many numbers of removed heads are measured.", show_default="24"
+            "--points", min=1, help="With --dev: how many numbers of removed heads are measured.", show_default="24"
         ),
     ] = None,
     text: Annotated[list[str] | None, option("text")] = None,
@@ -54,23 +54,23 @@ def heads(
 
     --texts prints statistics of each head: entropy, distance, and attention to itself, its neighbors and special
     tokens. --parsed compares each head with dependency relations, beside the best fixed offset, random weights and a
-    control task. --data ranks the heads by their importance for the model's task, and measures the model as they are
+    control task. --dev ranks the heads by their importance for the model's task, and measures the model as they are
     removed.
 
     \b
     Examples:
       bertie heads models/bert --texts texts.txt -o heads.html
       bertie heads models/bert --parsed en_ewt-ud-dev.conllu -o heads.html
-      bertie heads runs/reviews/model --data dev.csv --points 12
+      bertie heads runs/reviews/model --dev dev.csv --points 12
     """
 
     platform.ModelCard(model).check(card)
-    if not (texts or parsed or data):
-        raise UsageError("Pass at least one file: --texts, --parsed or --data.")
-    if (text or label) and data is None:
-        raise UsageError("--text and --label name columns of labeled examples. Pass --data FILE too, or omit them.")
-    if points is not None and data is None:
-        raise UsageError("--points counts measurements with labeled examples. Pass --data FILE too, or omit it.")
+    if not (texts or parsed or dev):
+        raise UsageError("Pass at least one file: --texts, --parsed or --dev.")
+    if (text or label) and dev is None:
+        raise UsageError("--text and --label name columns of labeled examples. Pass --dev FILE too, or omit them.")
+    if points is not None and dev is None:
+        raise UsageError("--points counts measurements with labeled examples. Pass --dev FILE too, or omit it.")
     if output is not None:
         platform.File(output).check_new(overwrite=overwrite)
     opened = platform.ModelFolder(model).load()
@@ -78,11 +78,11 @@ def heads(
     opened.eval().requires_grad_(False)
     sections: dict[str, Any] = {}
     if texts is not None:
-        sections["statistics"] = _statistics(opened, texts, most, max_length)
+        sections["statistics"] = _statistics(opened, texts, limit, max_length)
     if parsed is not None:
-        sections["relations"] = _relations(opened, parsed, most, max_length)
-    if data is not None:
-        sections["removal"] = _removal(opened, data, most, points or _POINTS, tuple(text or ()), label, max_length)
+        sections["relations"] = _relations(opened, parsed, limit, max_length)
+    if dev is not None:
+        sections["removal"] = _removal(opened, dev, limit, points or _POINTS, tuple(text or ()), label, max_length)
     if output is not None:
         app.heads_page.render_heads_page(str(model), **sections).save(output)
         console.say(f"Page: {output}")
@@ -92,7 +92,7 @@ def heads(
 
 def _first(read: list[Any], most: int, file: Path) -> list[Any]:
     if len(read) > most:
-        console.warn(f"{file}: the first {most:,} of {len(read):,} are read. Read more with --most.")
+        console.warn(f"{file}: the first {most:,} of {len(read):,} are read. Read more with --limit.")
     return read[:most]
 
 

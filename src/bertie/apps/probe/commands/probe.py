@@ -34,8 +34,8 @@ def probe(
             "--format", help="conllu, klue-dp, conll, klue, lines ..., one for each --train. Default: by name."
         ),
     ] = None,
-    sentences: Annotated[
-        int, typer.Option("--sentences", min=10, help="Most sentences to train on; half as many for testing.")
+    limit: Annotated[
+        int, typer.Option("--limit", min=10, help="Maximum number of sentences to train on; half as many for testing.")
     ] = 2000,
     pooling: Annotated[
         str, typer.Option("--pooling", help="Vector of a word from its tokens: mean or first.")
@@ -68,7 +68,7 @@ def probe(
         test=test or (),
         probes=comma_names(probes),
         format=format_ or (),
-        sentences=sentences,
+        limit=limit,
         pooling=pooling,
         encoding=encoding,
         precision=precision,

@@ -18,7 +18,7 @@ def evaluate_search(
         Path, typer.Argument(help="Questions with their documents: .json as SQuAD, or .jsonl.", show_default=False)
     ],
     qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None,
-    sample: Annotated[int | None, typer.Option("--sample", min=1, help="Number of questions, drawn at random.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Number of questions, drawn at random.")] = None,
     *,
     stages: StageOptions,
     output: Annotated[
@@ -35,13 +35,13 @@ def evaluate_search(
     \b
     Examples:
       bertie evaluate-search index dev-v1.1.json
-      bertie evaluate-search index queries.jsonl --qrels qrels/test.tsv --rerank runs/rank/model --sample 300
+      bertie evaluate-search index queries.jsonl --qrels qrels/test.tsv --rerank runs/rank/model --limit 300
     """
 
     if output:
         platform.File(output).check_new(overwrite=overwrite)
     labeled = app.questions.read_questions(questions, qrels)
-    report = app.evaluate.evaluate_stages(stages.searcher(index), labeled, sample=sample)
+    report = app.evaluate.evaluate_stages(stages.searcher(index), labeled, sample=limit)
     if output:
         platform.File(output).write_json(report)
     if console.verbosity.json:

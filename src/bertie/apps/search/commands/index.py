@@ -7,7 +7,7 @@ import typer
 
 import bertie
 from bertie.apps import search as app
-from bertie.apps.search.commands.search import EmbedModel, ModelEngine, SearchEngine, Url
+from bertie.apps.search.commands.search import EmbedModel, SearchStore, Url
 from bertie.platform import DataError, SourceFiles, UsageError, console, grouped, option, quantity
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def make_index(
     encoding: Annotated[
         str | None, typer.Option("--encoding", help="Encoding of text files: cp949 ... Default: utf-8.")
     ] = None,
-    size: Annotated[int | None, typer.Option(min=16, help="Maximum words per passage. Default: 180.")] = None,
+    passage_words: Annotated[int | None, typer.Option(min=16, help="Maximum words per passage. Default: 180.")] = None,
     english: Annotated[
         str | None, typer.Option(help="English terms: stems, or words (unchanged). Default: stems.")
     ] = None,
@@ -50,10 +50,10 @@ def make_index(
             help="Search by vectors: exact; approximate (needs bertie[usearch]); auto: approximate from a million."
         ),
     ] = "auto",
-    engine: SearchEngine = "sqlite",
+    store: SearchStore = "sqlite",
     url: Url = "",
     precision: Annotated[str, option("precision")] = "fp32",
-    model_engine: ModelEngine = "auto",
+    engine: Annotated[str, option("engine")] = "auto",
     device: Annotated[str, option("device")] = "auto",
     overwrite: Annotated[bool, option("overwrite")] = False,
 ) -> None:
@@ -68,7 +68,7 @@ def make_index(
       bertie index docs/ -o index --embed MODEL
       bertie index docs/old.md -o index --remove
       bertie index -o index --check
-      bertie index docs/ -o index --engine opensearch --url http://localhost:9200
+      bertie index docs/ -o index --store opensearch --url http://localhost:9200
     """
 
     if out is None:
@@ -79,7 +79,7 @@ def make_index(
     if not inputs:
         raise UsageError("No documents given. Pass files, folders, globs or python:PACKAGE.")
     if remove:
-        _tell(app.api.remove_documents(inputs, out, engine, url), out)
+        _tell(app.api.remove_documents(inputs, out, store, url), out)
         return
     with bertie.build_index(
         inputs,
@@ -88,15 +88,15 @@ def make_index(
         text=text,
         title=title,
         encoding=encoding,
-        size=size,
+        passage_words=passage_words,
         english=english,
         korean=korean,
         vectors=vectors,  # type: ignore[arg-type]  # the function says which there are
-        engine=engine,
+        store=store,
         url=url,
         overwrite=overwrite,
         precision=precision,
-        model_engine=model_engine,
+        engine=engine,
         device=device,
     ) as index:
         assert index.changes is not None

@@ -25,13 +25,10 @@ def _place(model: Path | None) -> Path | None:
 IndexFolder = Annotated[
     Path, typer.Argument(help="Folder of an index, made by `bertie index`; or its name on a server.")
 ]
-SearchEngine = Annotated[
-    str, typer.Option("--engine", help="What keeps the index: sqlite (its folder), opensearch or qdrant (with --url).")
+SearchStore = Annotated[
+    str, typer.Option("--store", help="What keeps the index: sqlite (its folder), opensearch or qdrant (with --url).")
 ]
 Url = Annotated[str, typer.Option("--url", help="Address of the search engine: http://localhost:9200.")]
-ModelEngine = Annotated[
-    str, typer.Option("--model-engine", help="Engine of the models on a CPU: native, torch or auto.")
-]
 EmbedModel = Annotated[
     Path | None,
     typer.Option("--embed", help="Model of sentence embeddings, for search by meaning.", callback=_place),
@@ -69,10 +66,10 @@ class StageOptions:
         bool, typer.Option("--rerank-alone", help="Ignore the order before; default: the mean of both scores.")
     ] = False
     read_top: Annotated[int, typer.Option(min=1, help="Number of passages in which to find an answer.")] = 3
-    engine: SearchEngine = "sqlite"
+    store: SearchStore = "sqlite"
     url: Url = ""
     precision: Annotated[str, option("precision")] = "fp32"
-    model_engine: ModelEngine = "auto"
+    engine: Annotated[str, option("engine")] = "auto"
     device: Annotated[str, option("device")] = "auto"
 
     def searcher(self, index: Path) -> "Searcher":

@@ -66,7 +66,7 @@ class WatchOptions:
     ] = None
     split: Annotated[
         str | None,
-        typer.Option("--split", help="NEW=0.1: part of the requests to the first model that the model NEW answers."),
+        typer.Option("--traffic", help="NEW=0.1: part of the requests to the first model that the model NEW answers."),
     ] = None
 
 
@@ -131,7 +131,7 @@ def serve(
       bertie serve sentiment=runs/reviews search=runs/sts --port 8080
       bertie serve models/minilm runs/squad2 --index notes=index
       bertie serve runs/reviews --log traffic.json --shadow runs/reviews-2
-      bertie serve runs/reviews --split runs/reviews-2=0.1
+      bertie serve runs/reviews --traffic runs/reviews-2=0.1
       bertie serve runs/reviews --host 0.0.0.0 --key-file keys.txt
       bertie serve runs/reviews --on ray --replicas 2 --max-replicas 8
     """
@@ -149,7 +149,7 @@ def serve(
         raise UsageError("--max-replicas needs --on ray. Omit it, or pass --on ray.")
     platform.ModelFolder(models[0]).check_engine(precision, engine)
     if on == "ray" and (watch.shadow or watch.split):
-        raise UsageError("--shadow and --split compare models in one server. Omit them, or --on ray.")
+        raise UsageError("--shadow and --traffic compare models in one server. Omit them, or --on ray.")
     folders, versions = versions_of(models, watch.shadow, watch.split)
     options = app.server.Options(
         folders,
@@ -196,9 +196,11 @@ def versions_of(
         except ValueError:
             name = ""
         if not name or not 0 < share < 1:
-            raise UsageError(f"--split {split} is not NEW=SHARE with a share between 0 and 1. Write --split NEW=0.1.")
+            raise UsageError(
+                f"--traffic {split} is not NEW=SHARE with a share between 0 and 1. Write --traffic NEW=0.1."
+            )
         if shadow not in (None, name):
-            raise UsageError(f"--shadow {shadow} and --split {name} are two new versions. Compare one at a time.")
+            raise UsageError(f"--shadow {shadow} and --traffic {name} are two new versions. Compare one at a time.")
         new = name
     if new is None:
         return folders, None

@@ -23,8 +23,8 @@ def switch(
 ) -> None:
     """Send all requests of a running server to one of two versions of a model.
 
-    For a server that was started with --shadow or --split. Both models stay loaded, so the switch takes no time and no
-    request fails. The comparison ends.
+    For a server that was started with --shadow or --traffic. Both models stay loaded, so the switch takes no time and
+    no request fails. The comparison ends.
 
     \b
     Examples:
@@ -34,7 +34,7 @@ def switch(
     request = info_request(url, key_file)
     facts = fetch_server_info(request)
     if not (versions := facts.get("versions")) or not versions["control"]:
-        raise UsageError(f"The server at {url} compares no versions. Start it with --shadow or --split.")
+        raise UsageError(f"The server at {url} compares no versions. Start it with --shadow or --traffic.")
     if model not in (versions["old"], versions["new"]):
         raise UsageError(f"{model!r} is neither version of the server: {versions['old']} and {versions['new']}.")
     try:
