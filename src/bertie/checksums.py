@@ -38,19 +38,19 @@ def write_checksums(
     kind: str,
     *,
     covered: Callable[[str], bool] = lambda name: False,
-    made: Mapping[str, Any] | None = None,
+    origin: Mapping[str, Any] | None = None,
 ) -> None:
     """Write checksums.json for all files of a folder but those `covered` elsewhere (by name, as of a manifest).
 
-    made: how the folder was made, where there is more to say than its kind.
+    origin: how the folder was made, where there is more to say than its kind.
     """
-    found = [name for name in list_files(folder) if not covered(name)]
+    names = [name for name in list_files(folder) if not covered(name)]
     listing: dict[str, Any] = {
         "format": 1,
         "kind": kind,
-        "files": {name: describe_file(folder / name) for name in found},
+        "files": {name: describe_file(folder / name) for name in names},
     }
-    listing |= {"made": made} if made else {}
+    listing |= {"made": origin} if origin else {}
     write_json(folder / CHECKSUMS, {**listing, "seal": seal(listing)})
 
 
@@ -101,20 +101,20 @@ def check_files(folder: Path, *, covered: Callable[[str], bool] = lambda name: F
     covered: names that are checked elsewhere. Raises DataError when the list itself is missing or damaged.
     """
     files: Mapping[str, Mapping[str, object]] = read_checksums(folder)["files"]
-    found = FolderCheck(len(files))
+    result = FolderCheck(len(files))
     for name, expected in files.items():
         message = problem(folder / name, expected)
         if message:
-            found.damage.append(message)
+            result.damage.append(message)
         elif name.endswith("/" + CHECKSUMS):
             inner = _check_inner((folder / name).parent)
             place = name.removesuffix(CHECKSUMS)
-            found.damage.extend(inner.damage)
-            found.uncovered.extend(f"{place}{other}" for other in inner.uncovered)
-            found = FolderCheck(found.files + inner.files, found.damage, found.uncovered)
+            result.damage.extend(inner.damage)
+            result.uncovered.extend(f"{place}{other}" for other in inner.uncovered)
+            result = FolderCheck(result.files + inner.files, result.damage, result.uncovered)
     known = files.keys() | {CHECKSUMS}
-    found.uncovered.extend(name for name in list_files(folder) if name not in known and not covered(name))
-    return found
+    result.uncovered.extend(name for name in list_files(folder) if name not in known and not covered(name))
+    return result
 
 
 def problem(path: Path, expected: Mapping[str, object]) -> str:
@@ -144,9 +144,9 @@ def content_hashes(path: Path) -> Any:
 
 def identity(folder: Path) -> str:
     """Returns a hash of the files of a model's folder that decide its answers: of all but its card and checksums."""
-    found = list_files(folder) if folder.is_dir() else []  # whoever opens the model says what is wrong with the path
+    names = list_files(folder) if folder.is_dir() else []  # whoever opens the model says what is wrong with the path
     return seal(
-        {"files": {name: file_hash(folder / name) for name in found if Path(name).name not in (CHECKSUMS, CARD)}}
+        {"files": {name: file_hash(folder / name) for name in names if Path(name).name not in (CHECKSUMS, CARD)}}
     )
 
 

@@ -83,11 +83,11 @@ def sweep(path: Path) -> None:
     """Deletes the temporary files of `path` that killed processes left: those that no process holds, and whose process
     is not running here."""
     name = re.compile(rf"\.{re.escape(path.name)}\.(\d+)(\.[0-9a-f]{{6}})?\.tmp")
-    for found in path.parent.iterdir() if path.parent.is_dir() else ():
-        if (match := name.fullmatch(found.name)) and not _runs(int(match[1])):
-            with suppress(OSError), open(found, "rb") as file:
+    for entry in path.parent.iterdir() if path.parent.is_dir() else ():
+        if (match := name.fullmatch(entry.name)) and not _runs(int(match[1])):
+            with suppress(OSError), open(entry, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                found.unlink()
+                entry.unlink()
 
 
 def _runs(pid: int) -> bool:

@@ -187,11 +187,11 @@ def check_writable(path: Path, kind: FolderKind, *, overwrite: bool = False, new
         if not kind.begun(path):
             raise UsageError(f"{path} contains files that are not {kind.article} {kind.name}. Choose another folder.")
         return
-    if found := strangers(path, kind):
-        more = f" and {len(found) - _UNKNOWN_FILES_SHOWN:,} more" if len(found) > _UNKNOWN_FILES_SHOWN else ""
+    if others := strangers(path, kind):
+        more = f" and {len(others) - _UNKNOWN_FILES_SHOWN:,} more" if len(others) > _UNKNOWN_FILES_SHOWN else ""
         raise UsageError(
             f"{path} cannot be replaced: it contains files that Bertie did not write as {kind.article} {kind.name}: "
-            f"{', '.join(found[:_UNKNOWN_FILES_SHOWN])}{more}. Move them away, or choose another folder."
+            f"{', '.join(others[:_UNKNOWN_FILES_SHOWN])}{more}. Move them away, or choose another folder."
         )
     if (path / kind.lock).exists():
         with locked(path / kind.lock, busy_error(path)):
@@ -237,7 +237,7 @@ def held(path: Path, kind: FolderKind, *, overwrite: bool = False) -> Iterator[N
     started. Raises UsageError as `check_writable` does.
     """
     check_writable(path, kind, overwrite=overwrite)
-    made, refused = not path.exists(), False
+    is_new, refused = not path.exists(), False
     lock = path / kind.lock
     with folders_above(path):
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -252,7 +252,7 @@ def held(path: Path, kind: FolderKind, *, overwrite: bool = False) -> Iterator[N
             raise
         finally:
             empty = path.is_dir() and [file for file in path.rglob("*") if not file.is_dir()] in ([], [lock])
-            if made and (empty or refused):
+            if is_new and (empty or refused):
                 shutil.rmtree(path, ignore_errors=True)
 
 
@@ -301,38 +301,38 @@ def made_once(
     by: hash of the command, its settings and the contents of its inputs; "" if they are unknown. The facts are JSON
     values. Raises UsageError as `check_writable` does, and where a file was changed after it was made.
     """
-    found = None if overwrite or not by else _made_by(path, by)
-    if found is not None:
+    facts_before = None if overwrite or not by else _made_by(path, by)
+    if facts_before is not None:
         console.say(f"{path} was made by this command before; nothing to do. --overwrite makes it again.")
-        return found
-    made: _Facts = {"by": by}
-    with new_folder(path, kind, overwrite=overwrite, made=made) as folder:
-        made["facts"] = write(folder)
-    facts: _Facts = made["facts"]
+        return facts_before
+    origin: _Facts = {"by": by}
+    with new_folder(path, kind, overwrite=overwrite, origin=origin) as folder:
+        origin["facts"] = write(folder)
+    facts: _Facts = origin["facts"]
     return facts
 
 
 def _made_by(path: Path, by: str) -> _Facts | None:
     try:
-        made = checksums.read_checksums(path).get("made", {})
+        origin = checksums.read_checksums(path).get("made", {})
     except DataError:
         return None
-    if made.get("by") != by:
+    if origin.get("by") != by:
         return None
     if damage := checksums.check_files(path).damage:
         raise UsageError(f"{path} was made by this command, but: {damage[0]} Pass --overwrite to make it again.")
-    facts: _Facts = made["facts"]
+    facts: _Facts = origin["facts"]
     return facts
 
 
 @contextmanager
 def new_folder(
-    path: Path, kind: FolderKind, *, overwrite: bool = False, keep_strangers: bool = False, made: _Facts | None = None
+    path: Path, kind: FolderKind, *, overwrite: bool = False, keep_strangers: bool = False, origin: _Facts | None = None
 ) -> Iterator[Path]:
     """Context with a folder to write to, which replaces `path` at the end, with its checksums.json.
 
     A killed process leaves `path` unchanged, and a hidden folder that the next call deletes. keep_strangers: foreign
-    files are kept instead of refused, inside a run that is resumed. made: stored in checksums.json, as it is at the end
+    files are kept, not refused, inside a run that is resumed. origin: stored in checksums.json, as it is at the end
     of the block. Raises UsageError as `check_writable` does.
     """
     _check_link(path)
@@ -352,7 +352,7 @@ def new_folder(
             yield temporary
             if keep_strangers and path.exists():
                 _take_over(path, temporary, strangers(path, kind))
-            checksums.write_checksums(temporary, kind.name, made=made)
+            checksums.write_checksums(temporary, kind.name, origin=origin)
             _sync(temporary)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)

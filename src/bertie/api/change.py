@@ -210,8 +210,8 @@ def extend_vocabulary(
         >>> changed.left_out
         {}
     """
-    given = [*valid_lines(Path(words))] if isinstance(words, str | PathLike) else [*words]
-    stripped = [word.strip() for word in given if word.strip()]
+    lines = [*valid_lines(Path(words))] if isinstance(words, str | PathLike) else [*words]
+    stripped = [word.strip() for word in lines if word.strip()]
     if not stripped:
         raise DataError(f"{words}: no text." if isinstance(words, str | PathLike) else "There are no words.")
 

@@ -101,8 +101,8 @@ class ModelHandle:
             ('bad', 'good')
         """
         folder = model_folder(folder)
-        opened = open_engine(folder, device=where.device, precision=where.precision, engine=where.engine)
-        return cls(opened.engine, opened.tokenizer, folder=folder, where=where)
+        engine = open_engine(folder, device=where.device, precision=where.precision, engine=where.engine)
+        return cls(engine.engine, engine.tokenizer, folder=folder, where=where)
 
     @classmethod
     def from_transformers(cls, model: "TheirModel", tokenizer: "TheirTokenizer | None" = None) -> Self:

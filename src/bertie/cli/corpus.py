@@ -129,14 +129,14 @@ def _plan(plan: "CorpusPlan") -> None:
 
 def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:
     """Prints the card of a corpus and the beginning of its first documents."""
-    opened = bertie.Corpus.open(folder)
+    handle = bertie.Corpus.open(folder)
     from rich.markdown import Markdown
 
-    first = [document[:sentences] for document in islice(opened, documents)]
+    first = [document[:sentences] for document in islice(handle, documents)]
     if console.verbosity.json:
-        console.emit({**opened.card, "first_documents": first})
+        console.emit({**handle.card, "first_documents": first})
         return
-    console.show(Markdown(opened.text()))
+    console.show(Markdown(handle.text()))
     for number, document in enumerate(first, 1):
         console.show(f"\ndocument {number}")
         for sentence in document:

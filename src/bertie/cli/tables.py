@@ -136,14 +136,14 @@ def comma_names(text: str) -> tuple[str, ...]:
 
 def parse_pairs(text: str, option: str = "--label-names", example: str = "0=negative,1=positive") -> dict[str, str]:
     """ "a=b, c=d" -> {"a": "b", "c": "d"}. Raises UsageError for a part without both, and for a repeated name."""
-    found = dict[str, str]()
+    names = dict[str, str]()
     for left, _, right in (map(str.strip, part.partition("=")) for part in comma_names(text)):
         if not left or not right:
             raise UsageError(f"{option} {text!r} must consist of pairs, separated by commas: {example}.")
-        if left in found:
+        if left in names:
             raise UsageError(f"{option} has {left!r} twice. Name it once.")
-        found[left] = right
-    return found
+        names[left] = right
+    return names
 
 
 def class_weights(text: str) -> str | dict[str, str]:

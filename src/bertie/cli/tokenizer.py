@@ -127,8 +127,8 @@ def encode(
       bertie tokenizer encode tokenizers/wiki "Unbelievable!"
     """
     tokenizer = bertie.load_tokenizer(folder)
-    given = text_lines(sys.stdin.buffer, "standard input") if text == "-" else [(1, text)]
-    for number, line in given:
+    lines = text_lines(sys.stdin.buffer, "standard input") if text == "-" else [(1, text)]
+    for number, line in lines:
         if isinstance(line, BadRecord):
             console.warn(f"line {number}: {line.reason}")
             continue

@@ -60,8 +60,8 @@ class StudentLoss:
     @property
     def answers(self) -> tuple[str, ...]:
         """The names of the teacher's answers that the parts read."""
-        asked = {LOGITS: self.soft, HIDDEN: self.hidden or self.features, QKV: self.relations or self.attention}
-        return tuple(name for name, weight in asked.items() if weight)
+        weights = {LOGITS: self.soft, HIDDEN: self.hidden or self.features, QKV: self.relations or self.attention}
+        return tuple(name for name, weight in weights.items() if weight)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Returns the number of labels, rows of logits and tokens, by part."""
@@ -76,7 +76,7 @@ class StudentLoss:
 
     def loss(self, model: TorchModel, output: EncoderOutput, batch: Batch) -> Mapping[str, LossTerm]:
         """Returns the parts that have a weight."""
-        counts, told = self.counts(batch.host), batch.labels
+        counts, targets = self.counts(batch.host), batch.labels
         report = dict[str, LossTerm]()
         if self.soft or self.hard:
             logits = self.task.logits(model, output).float()
@@ -85,19 +85,19 @@ class StudentLoss:
             report |= {name: replace(part, weight=part.weight * self.hard) for name, part in own.items()}
         apart = dict[str, Tensor]()
         if self.soft:
-            apart["soft"] = (logits - told[LOGITS].float()).square().flatten(1).mean(1).sum()
+            apart["soft"] = (logits - targets[LOGITS].float()).square().flatten(1).mean(1).sum()
         if self.hidden:
-            cosine = F.cosine_similarity(output.last_hidden_state.float(), told[HIDDEN].float(), dim=-1)
+            cosine = F.cosine_similarity(output.last_hidden_state.float(), targets[HIDDEN].float(), dim=-1)
             apart["hidden"] = (1 - cosine).sum()
         if self.features:
-            difference = output.last_hidden_state.float() - told[HIDDEN].float()
+            difference = output.last_hidden_state.float() - targets[HIDDEN].float()
             apart["features"] = difference.square().mean(-1).sum()
         if self.relations or self.attention:
             qkv = last_qkv(model, output)
         if self.relations:
-            apart["relations"] = relations_loss(qkv, told[QKV], output)
+            apart["relations"] = relations_loss(qkv, targets[QKV], output)
         if self.attention:
-            apart["attention"] = attention_loss(qkv, told[QKV], output, model.config.num_attention_heads)
+            apart["attention"] = attention_loss(qkv, targets[QKV], output, model.config.num_attention_heads)
         terms = {name: LossTerm(total, counts[name], weight=getattr(self, name)) for name, total in apart.items()}
         return {**report, **terms}
 
@@ -155,11 +155,11 @@ def _apart(
     def relations(qkv_T3H: Tensor) -> Tensor:  # -> (kinds, B, heads, S, S)
         x = layout.rectangle(qkv_T3H.float()).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)  # type: ignore[no-untyped-call]
         scores = x[first] @ x[second].mT / x.shape[-1] ** 0.5
-        found: Tensor = scores.masked_fill(~mask_BS[None, :, None, None], -1e9).log_softmax(-1)
-        return found
+        logs: Tensor = scores.masked_fill(~mask_BS[None, :, None, None], -1e9).log_softmax(-1)
+        return logs
 
-    wanted = relations(theirs_T3H)
-    apart = (wanted.exp() * (wanted - relations(ours_T3H))).sum(-1)  # (kinds, B, heads, S)
+    target = relations(theirs_T3H)
+    apart = (target.exp() * (target - relations(ours_T3H))).sum(-1)  # (kinds, B, heads, S)
     total: Tensor = (apart.mean((0, 2)) * mask_BS).sum()
     return total
 

@@ -68,12 +68,12 @@ class Fidelity:
     @property
     def layers(self) -> str:
         """The largest error of each layer, as a sentence."""
-        found: dict[str, float] = {}
+        errors: dict[str, float] = {}
         for name, error in self.errors.items():
             if layer := re.match(r"encoder\.layers\.([\d.]+\d|\d)", name):
-                found[layer[1]] = max(error, found.get(layer[1], 0))
-        told = ", ".join(f"{100 * error:.1f} %" for error in found.values())
-        return f"Relative error of the outputs of each layer's matrices, the largest by layer: {told}."
+                errors[layer[1]] = max(error, errors.get(layer[1], 0))
+        shares = ", ".join(f"{100 * error:.1f} %" for error in errors.values())
+        return f"Relative error of the outputs of each layer's matrices, the largest by layer: {shares}."
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as JSON values."""
@@ -151,13 +151,13 @@ class CalibrationTexts:
 def cosines(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float32]:
     """Returns the cosine of each row of x with the same row of y."""
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    found: NDArray[np.float32] = (x * y).sum(1) / np.maximum(lengths, 1e-12)
-    return found
+    cosine: NDArray[np.float32] = (x * y).sum(1) / np.maximum(lengths, 1e-12)
+    return cosine
 
 
 def _means(engine: Engine, ids: Sequences) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = run_batches(engine, ids, ["mean"])["mean"]
-    return found
+    means: NDArray[np.float32] = run_batches(engine, ids, ["mean"])["mean"]
+    return means
 
 
 def quantize_module(

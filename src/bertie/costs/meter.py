@@ -164,15 +164,15 @@ def resident_peak_bytes() -> int:
     Linux's getrusage also counts the parent at the moment it started this process, so there the kernel's own count for
     the program is read. macOS counts in bytes.
     """
-    if found := re.search(r"VmHWM:\s*(\d+) kB", _text(_STATUS_FILE)):
-        return int(found[1]) * 1024
+    if match := re.search(r"VmHWM:\s*(\d+) kB", _text(_STATUS_FILE)):
+        return int(match[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def resident_bytes() -> int:
     """Returns this process's resident memory now; its peak where the system does not tell."""
-    found = re.search(r"VmRSS:\s*(\d+) kB", _text(_STATUS_FILE))
-    return int(found[1]) * 1024 if found else resident_peak_bytes()
+    match = re.search(r"VmRSS:\s*(\d+) kB", _text(_STATUS_FILE))
+    return int(match[1]) * 1024 if match else resident_peak_bytes()
 
 
 def forget_peak() -> None:

@@ -96,9 +96,9 @@ def build_shards(
     check_writable(folder, CORPUS, overwrite=overwrite)
     with held(folder, CORPUS, overwrite=overwrite), executors.working(folder) as work:
         names = [str(sources.spool(work, lines)) if str(name) == "-" else str(name) for name in inputs]
-        units, found = sources.plan_units(names, config.reading)
-        if found.unreadable:
-            console.warn(f"Skipped what cannot be read: {some_of(found.unreadable)}.")
+        units, plan = sources.plan_units(names, config.reading)
+        if plan.unreadable:
+            console.warn(f"Skipped what cannot be read: {some_of(plan.unreadable)}.")
         identity, facts = _identity(units, inputs, config, sets, work)
         if (folder / "manifest.json").exists():
             if read_manifest(folder).get("inputs", {}).get("hash") != facts["hash"]:
@@ -129,7 +129,7 @@ def build_shards(
         account = {
             "kind": "text",
             "made_by": f"bertie {version('bertie')}",
-            "inputs": {**facts, "passed_over": len(found.passed_over), "unreadable": len(found.unreadable)},
+            "inputs": {**facts, "passed_over": len(plan.passed_over), "unreadable": len(plan.unreadable)},
             "config": config.model_dump(),
         }
         if sets:
@@ -224,7 +224,7 @@ def _merge(
     ]
     counts = sum((Counter(result["counts"]) for result in results), Counter[str]())
     statistics = sum((Statistics.from_dict(result["statistics"]) for result in results), Statistics.zero())
-    kept = _kept(parts, work, config, dropped)
+    mask = _kept(parts, work, config, dropped)
     with (
         ShardWriter(folder, "uint8") as writer,
         console.progress("writing", sum(p.stat().st_size for p in parts) / 1e6, unit="MB") as advance,
@@ -232,7 +232,7 @@ def _merge(
         at = 0
         for path in parts:
             part = CorpusPart.load(path)
-            keep, at = kept[at : at + len(part.hashes)], at + len(part.hashes)
+            keep, at = mask[at : at + len(part.hashes)], at + len(part.hashes)
             if not keep.all():
                 out = part.without(~keep)
                 statistics -= Statistics.of(out.values, out.sentences)
@@ -259,8 +259,8 @@ def _kept(parts: list[Path], work: Path, config: CorpusConfig, dropped: Counter[
     signatures, hashes = work / "signatures", []
     with atomic_write(signatures) as file:
         for path in parts:
-            found, signed = read_part_facts(path)
-            hashes.append(found)
+            hashes_N, signed = read_part_facts(path)
+            hashes.append(hashes_N)
             file.write(signed.data)
     pieces = np.concatenate(hashes)
     if config.dedup == "none":

@@ -63,7 +63,7 @@ class Sentences:
         """
         lengths, bounds = np.asarray(lengths), np.asarray(bounds, np.int64)
         starts, stops, kept_before = _column(len(lengths)), _column(len(lengths)), np.empty(len(bounds), np.int64)
-        token = kept = 0
+        token = total = 0
         for low in range(0, len(lengths), PLAN_BLOCK):
             some = lengths[low : low + PLAN_BLOCK].astype(np.int64)
             ends = token + np.cumsum(some)
@@ -72,12 +72,12 @@ class Sentences:
                 keep &= documents[np.searchsorted(bounds, np.arange(low, low + len(some)), side="right") - 1]
             count = np.cumsum(keep)
             here = slice(*np.searchsorted(bounds, (low, low + len(some))))
-            kept_before[here] = kept + (count - keep)[bounds[here] - low]
-            token, after = int(ends[-1]), kept + int(count[-1])
-            starts[kept:after], stops[kept:after] = (ends - some)[keep], ends[keep]
-            kept = after
-        kept_before[bounds == len(lengths)] = kept
-        return cls(starts[:kept], stops[:kept], np.unique(kept_before))
+            kept_before[here] = total + (count - keep)[bounds[here] - low]
+            token, after = int(ends[-1]), total + int(count[-1])
+            starts[total:after], stops[total:after] = (ends - some)[keep], ends[keep]
+            total = after
+        kept_before[bounds == len(lengths)] = total
+        return cls(starts[:total], stops[:total], np.unique(kept_before))
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -293,8 +293,8 @@ def cached_plan(make: Callable[[], SamplePlan], folder: Path | None, identity: s
         return make()
     name = xxhash.xxh3_128_hexdigest(f"{VERSION} {identity}".encode())[:16]
     path = folder / f"plan-{name}.npy"
-    if (kept := _kept(path)) is not None:
-        return kept
+    if (stored := _kept(path)) is not None:
+        return stored
     plan = make()
     try:
         folder.mkdir(exist_ok=True)

@@ -205,11 +205,13 @@ def against(
     one of the models cannot read are skipped for both. Raises UsageError as `check_comparable`.
     """
     check_comparable(a, b)
-    found = [[answer for _, answer in one.stream(one.task.rows(path, one.pipeline.reading(format)))] for one in (a, b)]
+    streams = [
+        [answer for _, answer in one.stream(one.task.rows(path, one.pipeline.reading(format)))] for one in (a, b)
+    ]
     examples = list(a.task.rows(path, a.pipeline.reading(format)))
     rows = [
         (example, answers[0], answers[1])
-        for example, *answers in zip(examples, *found, strict=True)
+        for example, *answers in zip(examples, *streams, strict=True)
         if isinstance(example, Example)
         and example.label is not None
         and not any(isinstance(x, BadRecord) for x in answers)
@@ -224,7 +226,7 @@ def against(
 
 def _scored_as(a: Task, b: Task) -> Task:
     """Returns b with the settings of a that its scores depend on. The order of labels says which one is positive."""
-    wanted = {name: getattr(a, name) for name in SCORE_SETTINGS if hasattr(a, name)}
-    wanted |= {"labels": a.labels} if {*a.labels} == {*b.labels} else {}
-    other = {name: value for name, value in wanted.items() if getattr(b, name) != value}
+    settings = {name: getattr(a, name) for name in SCORE_SETTINGS if hasattr(a, name)}
+    settings |= {"labels": a.labels} if {*a.labels} == {*b.labels} else {}
+    other = {name: value for name, value in settings.items() if getattr(b, name) != value}
     return replace(b, **other) if other else b

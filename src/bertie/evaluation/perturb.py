@@ -82,8 +82,8 @@ def spacing(text: str, rng: Random, rate: float) -> str:
 
 def punctuation(text: str, rng: Random, rate: float) -> str:
     """Removes punctuation and symbols. The vowel signs and accents of a word stay."""
-    kept = "".join(" " if unicodedata.category(letter)[0] in "PS" else letter for letter in text)
-    return text if kept == text else " ".join(kept.split())
+    letters = "".join(" " if unicodedata.category(letter)[0] in "PS" else letter for letter in text)
+    return text if letters == text else " ".join(letters.split())
 
 
 @cache
@@ -112,12 +112,12 @@ PERTURBATIONS: Registry[Perturbation] = Registry(
 def chosen_perturbations(task: Task, names: Sequence[str]) -> dict[str, Perturbation]:
     """Returns the perturbations of these names. Raises UsageError for an unknown name, or for a task whose labels or
     entities are positions in the text."""
-    found = {name: _perturbation(name) for name in names}
-    if found and (task.problem_type is None or task.places):
+    rows = {name: _perturbation(name) for name in names}
+    if rows and (task.problem_type is None or task.places):
         raise UsageError(f"--perturb measures the classification and rating of texts, not the task {task_name(task)}.")
-    if len(task.labels) != 2 and any(one.exchanges for one in found.values()):
+    if len(task.labels) != 2 and any(one.exchanges for one in rows.values()):
         raise UsageError(f"--perturb contrast exchanges two labels; the model has {len(task.labels)}.")
-    return found
+    return rows
 
 
 def measure_perturbations(
@@ -167,8 +167,8 @@ def _measured(
     facts: dict[str, object] = {"changed": len(answers), "of": len(original)}
     if how.exchanges:
         return facts | _contrast(predictor.task.labels, original, answers)
-    named = {number: answer.label for number, answer in answers.items() if not isinstance(answer.label, float)}
-    same = [original[number][1].label == label for number, label in named.items()]
+    labels = {number: answer.label for number, answer in answers.items() if not isinstance(answer.label, float)}
+    same = [original[number][1].label == label for number, label in labels.items()]
     rows = [(row, answers.get(number, answer), answer) for number, (row, answer) in enumerate(original)]
     differences = PairedDifference.of_rows(predictor.task, predictor.task, rows, seed=seed)
     return facts | {
@@ -208,11 +208,11 @@ def _perturbation(name: str) -> Perturbation:
 
 
 def render_perturbation_lines(
-    found: dict[str, dict[str, Any]], metrics: Sequence[str], scores: Mapping[str, Any] = {}
+    results: dict[str, dict[str, Any]], metrics: Sequence[str], scores: Mapping[str, Any] = {}
 ) -> list[str]:
     """Returns one line of text for each perturbation. scores: the report of the original examples."""
     shown = []
-    for name, facts in found.items():
+    for name, facts in results.items():
         head = f"{name}: {facts['changed']:,} of {facts['of']:,} rows changed"
         if not facts["changed"]:
             shown.append(head)

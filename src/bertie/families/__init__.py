@@ -145,9 +145,9 @@ def build(
     try:
         return folders.build_variant_model(chosen, shape, heads=heads, seed=seed)
     except UnknownHeads as error:
-        named = error.heads
-        able = _nearest(shape, lambda variant, _: variant.architecture(named, {}))
-        raise UnknownHeads(f"{error}{able}", named) from None
+        lacking = error.heads
+        able = _nearest(shape, lambda variant, _: variant.architecture(lacking, {}))
+        raise UnknownHeads(f"{error}{able}", lacking) from None
 
 
 def load(

@@ -134,9 +134,9 @@ def list_named_models() -> Iterator[tuple[str, str, bool]]:
 def _revisions(repository: Path) -> list[str]:
     """Returns the branches and tags of a repository in the cache, and the commits that none of them has."""
     references = {path: path.read_text("utf-8").strip() for path in (repository / "refs").rglob("*") if path.is_file()}
-    named = [path.relative_to(repository / "refs").as_posix() for path in references]
+    names = [path.relative_to(repository / "refs").as_posix() for path in references]
     commits = {path.name for path in repository.glob("snapshots/*")} - {*references.values()}
-    return [*sorted(named), *sorted(commits)]
+    return [*sorted(names), *sorted(commits)]
 
 
 def cache_of(name: str) -> Path:

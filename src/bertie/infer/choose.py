@@ -60,9 +60,9 @@ def engine_of(model: TorchModel, engine: EngineName | None = None) -> "Engine":
         if reason is None and (engine == "native" or precision == "int8"):
             return NativeEngine(model, precision)
         if reason is None and native_is_faster(rates(), precision):
-            found = NativeEngine(model, precision)
+            native = NativeEngine(model, precision)
             tell_choice(rates(), precision)
-            return found
+            return native
     except (OSError, ValueError) as error:
         reason = str(error)
         if engine == "auto" and precision != "int8":
@@ -83,10 +83,10 @@ def quickest(model: TorchModel, engine: EngineName | None) -> torch.dtype:
     if model.device.type != "cpu" or engine in (None, "torch"):
         return machine.cpu_rates().faster
     try:
-        found = rates()
+        speeds = rates()
     except OSError:
         return machine.cpu_rates().faster
-    return DTYPES[quickest_of(found)]  # type: ignore[index]
+    return DTYPES[quickest_of(speeds)]  # type: ignore[index]
 
 
 @cache

@@ -92,10 +92,10 @@ def join_letters_after_masks(tokenizer: Tokenizer, encoding: Encoding, texts: Se
     """
     columns = (encoding.ids, encoding.type_ids, encoding.tokens, encoding.offsets, encoding.word_ids)
     rows = [_Token(*row) for row in zip(*columns, encoding.sequence_ids, strict=True)]
-    found, at = list[_Token](), 0
+    pieces, at = list[_Token](), 0
     while at < len(rows):
         mask = rows[at]
-        found.append(mask)
+        pieces.append(mask)
         at += 1
         end, text = mask.offsets[1], texts[mask.sequence or 0]
         if mask.id != tokenizer.mask_id or not text[end : end + 1].isalnum():
@@ -106,15 +106,15 @@ def join_letters_after_masks(tokenizer: Tokenizer, encoding: Encoding, texts: Se
             continue
         if more := tokenizer.continuation("".join(map(tokenizer.written, ids))):
             span = (after[0].offsets[0], after[-1].offsets[1])
-            found += [after[0]._replace(id=i, token=tokenizer.id_to_token(i), offsets=span) for i in more]
+            pieces += [after[0]._replace(id=i, token=tokenizer.id_to_token(i), offsets=span) for i in more]
             at += len(after)
     return Encoding(
-        ids=[row.id for row in found],
-        type_ids=[row.type_id for row in found],
-        tokens=[row.token for row in found],
-        offsets=[row.offsets for row in found],
-        word_ids=[row.word for row in found],
-        sequence_ids=[row.sequence for row in found],
+        ids=[row.id for row in pieces],
+        type_ids=[row.type_id for row in pieces],
+        tokens=[row.token for row in pieces],
+        offsets=[row.offsets for row in pieces],
+        word_ids=[row.word for row in pieces],
+        sequence_ids=[row.sequence for row in pieces],
         overflow=encoding.overflow,
     )
 

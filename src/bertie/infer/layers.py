@@ -65,7 +65,7 @@ class Chunk:
             if encoding is None:
                 yield None
                 continue
-            vectors = {layer: found[start:end] for layer, found in self.vectors.items()}
+            vectors = {layer: vectors_TH[start:end] for layer, vectors_TH in self.vectors.items()}
             yield TokenVectors(encoding.tokens, encoding.offsets, encoding.word_ids, vectors)
 
 
@@ -106,8 +106,8 @@ def row_vectors(
             skipped.count(row)
             yield None if isinstance(row, BadRecord) else row.texts[0]
 
-    found = token_vectors(predictor.engine, predictor.tokenizer, texts(), layers, max_length=predictor.max_length)
-    for chunk in found:
+    chunks = token_vectors(predictor.engine, predictor.tokenizer, texts(), layers, max_length=predictor.max_length)
+    for chunk in chunks:
         for encoding in filter(None, chunk.encodings):
             long.rows += 1
             long.long += encoding.overflow > 0

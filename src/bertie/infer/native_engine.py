@@ -61,8 +61,8 @@ class NativeEngine(TorchEngine):
         super().__init__(model)
         if reason := unsupported(model):
             raise ValueError(reason)
-        kept = model.int8 and precision == "int8" and target is None
-        self.native = _encoder(model) if kept else _built(model, precision, target)
+        is_int8 = model.int8 and precision == "int8" and target is None
+        self.native = _encoder(model) if is_int8 else _built(model, precision, target)
 
     def __reduce__(self) -> tuple[type["NativeEngine"], tuple["TorchModel", NativePrecision]]:
         """Pickles and copies the model. The library's own memory is filled again from its weights."""
@@ -85,10 +85,10 @@ class NativeEngine(TorchEngine):
         if any(parse_layer_output(name) is not None for name in outputs):
             return super()._encode(batch, ids, outputs)
         keep = "tokens" if ids.extra else rows_read(self.model.config, outputs)
-        found = torch.from_numpy(self._states(ids, keep))
+        states = torch.from_numpy(self._states(ids, keep))
         layout = batch.layout if keep == "tokens" else Packed.from_lengths(torch.ones(len(ids), dtype=torch.long))
-        pooled = self.model.encoder.pool(pick_summary(found, layout, last=False))
-        return EncoderOutput(last_hidden_state=found, layout=layout, pooler_output=pooled)
+        pooled = self.model.encoder.pool(pick_summary(states, layout, last=False))
+        return EncoderOutput(last_hidden_state=states, layout=layout, pooler_output=pooled)
 
     def _states(self, ids: Sequences, keep: Keep) -> Array:
         config = self.model.config
@@ -112,10 +112,10 @@ def _encoder(model: "TorchModel") -> NativeEncoder:
     """Returns the encoder of a model with int8 weights, which is built once, and again after weights were changed."""
     weights = [one for one in model.encoder.parameters() if not one.is_inference()]
     state = [(one.data_ptr(), one._version) for one in weights], [*model.int8.values()]
-    kept = _INT8.get(model.word_embeddings)
-    if kept is None or kept[0][0] != state[0] or any(map(is_not, kept[0][1], state[1])):
-        kept = _INT8[model.word_embeddings] = state, _built(model, "int8")
-    native: NativeEncoder = kept[1]
+    cached = _INT8.get(model.word_embeddings)
+    if cached is None or cached[0][0] != state[0] or any(map(is_not, cached[0][1], state[1])):
+        cached = _INT8[model.word_embeddings] = state, _built(model, "int8")
+    native: NativeEncoder = cached[1]
     return native
 
 
@@ -160,11 +160,11 @@ def encoder_arrays(encoder: Encoder, int8: Mapping[str, Int8Weight] = MappingPro
             radius=EVERYWHERE if radius is None else radius,
         )
 
-    seen, layers = dict[int, LayerWeights](), []
+    by_layer, layers = dict[int, LayerWeights](), []
     for layer in encoder.plain_layers():
-        if id(layer) not in seen:
-            seen[id(layer)] = layer_weights(layer)
-        layers.append(seen[id(layer)])
+        if id(layer) not in by_layer:
+            by_layer[id(layer)] = layer_weights(layer)
+        layers.append(by_layer[id(layer)])
     embeddings = encoder.embeddings
     return EncoderWeights(
         word=_array(embeddings.word.weight),

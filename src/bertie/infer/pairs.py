@@ -97,10 +97,10 @@ def find_pair_kind(folder: Path) -> _Kind:
 
 def verdicts(logits: Array, kind: _Kind) -> list[PairVerdict]:
     """The verdicts of a batch. logits (B, 2)"""
-    found = []
+    results = []
     for yes, no in softmax(logits).tolist():
-        found.append(PairVerdict(kind, NAMES[kind][yes < no], max(yes, no), yes))
-    return found
+        results.append(PairVerdict(kind, NAMES[kind][yes < no], max(yes, no), yes))
+    return results
 
 
 @dataclass(frozen=True)

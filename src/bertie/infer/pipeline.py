@@ -254,8 +254,8 @@ class TextPipeline:
         texts = (text,) if isinstance(text, str) else tuple(text)
         counts, wants = self._reads()
         if len(texts) not in counts:
-            given = "a single text" if len(texts) == 1 else f"a tuple of {len(texts)} texts"
-            raise DataError(f"The model reads {wants}, and text {number} is {given}.")
+            got = "a single text" if len(texts) == 1 else f"a tuple of {len(texts)} texts"
+            raise DataError(f"The model reads {wants}, and text {number} is {got}.")
         return Example(texts, None, number)
 
     def _reads(self) -> tuple[range, str]:

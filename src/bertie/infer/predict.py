@@ -140,12 +140,12 @@ class Predictor:
         traffic: counts the texts and their answers.
         """
         if vectors is None:
-            given: Iterable[Any] = each_row(texts, tuples=True)
+            inputs: Iterable[Any] = each_row(texts, tuples=True)
         else:
-            given = each_text(texts, tuples=True)  # which may be empty
+            inputs = each_text(texts, tuples=True)  # which may be empty
         rows: list[TextRow] = [
             one if isinstance(one, BadRecord) else self.pipeline.example(one, number)
-            for number, one in enumerate(given, 1)
+            for number, one in enumerate(inputs, 1)
         ]
         if vectors is not None:
             rows = with_arrays([row for row in rows if isinstance(row, Example)], vectors)
@@ -179,8 +179,8 @@ class Predictor:
     ) -> Iterator[tuple[list[TextRow], list[Prediction | BadRecord], Sequences]]:
         """Yields chunks of rows with their predictions, and the encoding of the rows that are examples."""
         size = self.task.at_once or CHUNK_ROWS
-        for given in as_they_come(rows, size) if eager else chunks(rows, size):
-            chunk = [self.pipeline.readable(row) for row in given]
+        for part in as_they_come(rows, size) if eager else chunks(rows, size):
+            chunk = [self.pipeline.readable(row) for row in part]
             encoded = self.encode([row for row in chunk if isinstance(row, Example)])
             if count is not None:
                 count.add(encoded, self.tokenizer)

@@ -92,8 +92,8 @@ def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[T
     from bertie.io.features import BadFeaturesError, checked_vectors
 
     if len(examples) != len(vectors):
-        given = counted(len(vectors), "array")
-        raise UsageError(f"There are {given} of vectors for {counted(len(examples), 'text')}. Pass one for each.")
+        got = counted(len(vectors), "array")
+        raise UsageError(f"There are {got} of vectors for {counted(len(examples), 'text')}. Pass one for each.")
     rows = list[TextRow]()
     for one, array in zip(examples, vectors, strict=True):
         try:

@@ -45,8 +45,8 @@ class TorchEngine:
         try:
             with torch.inference_mode():
                 batch = Batch.of(ids).to(model.device)
-                writing = {name: found for name in outputs if (found := writing_of(name)) is not None}
-                written = {name: self._written(batch, found).cpu().numpy() for name, found in writing.items()}
+                writing = {name: kind for name in outputs if (kind := writing_of(name)) is not None}
+                written = {name: self._written(batch, kind).cpu().numpy() for name, kind in writing.items()}
                 if len(writing) == len(outputs):
                     return written
                 output = self._encode(batch, ids, outputs)
@@ -105,13 +105,13 @@ class TorchEngine:
         head = dict(self.model.heads).get(name)
         if isinstance(head, VocabularyHead):
             positions = torch.from_numpy(ids.positions).to(output.last_hidden_state.device)
-            found = head.logits(output.last_hidden_state[positions], self.model.word_embeddings)
+            array = head.logits(output.last_hidden_state[positions], self.model.word_embeddings)
         elif head is not None:
-            found = self.model.logits(
+            array = self.model.logits(
                 name, with_last_pieces(output, batch.labels[LAST]) if LAST in ids.extra else output
             )
         else:
-            found = getattr(output, name)
-        if not isinstance(found, torch.Tensor):
+            array = getattr(output, name)
+        if not isinstance(array, torch.Tensor):
             raise UsageError(f"The model has no {name}.")
-        return found
+        return array

@@ -40,14 +40,14 @@ def annotation_files(path: Path | str) -> list[Path]:
 
 def brat(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord]:
     """Yields the lines of the texts of a folder, or of one file. Raises DataError for a text that is missing."""
-    found = annotation_files(path)
-    if not found:
+    files = annotation_files(path)
+    if not files:
         raise DataError(
             f"{path} is a folder without files of brat (NAME.txt with NAME.ann). Pass a file with labeled examples, or "
             "such a folder."
         )
     before = 0
-    for marks in found:
+    for marks in files:
         text = read_text(marks.with_suffix(TEXT), format.file.encoding)
         lines = text.split("\n")
         yield from _document(
@@ -86,8 +86,8 @@ def _document(
         example = (
             Example((line,), None, number) if said is None else tag_entity_text(line, own.get(row, ()), unit, number)
         )
-        kept = format.keep and isinstance(example, Example)
-        yield replace(example, source={"text": line}) if kept else example
+        with_source = format.keep and isinstance(example, Example)
+        yield replace(example, source={"text": line}) if with_source else example
 
 
 def _read(said: str) -> tuple[list[Mark], list[tuple[int, str]]]:

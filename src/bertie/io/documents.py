@@ -112,7 +112,7 @@ def read_table_texts(kind: str, item: Item, reading: ReadOptions, counts: Counte
 def table_file(kind: str, path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """Yields a csv or tsv as one item. Raises UsageError without texts; `read_table_texts` reports other faults."""
     with suppress(DataError, *FAILURES):
-        any(isinstance(found, str) for found in read_table_texts(kind, [path, 0, -1], reading, Counter()))
+        any(isinstance(text, str) for text in read_table_texts(kind, [path, 0, -1], reading, Counter()))
     yield from block_spans(path, NO_MATCH)
 
 
@@ -176,8 +176,8 @@ WIKI_MARKUP = re.compile(
 
 def wiki(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """WikiExtractor's output: <doc ...>, the title, the text, </doc>. The title is a heading and is left out."""
-    for found in articles(item, reading, counts):
-        yield found if isinstance(found, BadRecord) else found[1]
+    for article in articles(item, reading, counts):
+        yield article if isinstance(article, BadRecord) else article[1]
 
 
 def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[tuple[str, str] | BadRecord]:
@@ -203,8 +203,8 @@ def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator
                 yield replace(document, line=document.line + lines.at(head.end()))
                 continue
             heading, _, body = document.lstrip().partition("\n")
-            named = WIKI_TITLE.search(head[1].decode(reading.encoding, "replace"))
-            title = html.unescape(named[1]).strip() if named else ""
+            match = WIKI_TITLE.search(head[1].decode(reading.encoding, "replace"))
+            title = html.unescape(match[1]).strip() if match else ""
             if title and heading.strip() == title:
                 document = body
             document, removed = WIKI_MARKUP.subn("", document)

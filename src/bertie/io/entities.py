@@ -140,25 +140,25 @@ def _tagged(
         raise ValueError
     if isinstance(tags, list):
         tags = [str(tag) if type(tag) is int else tag for tag in tags]
-    found = tag_words(words, tags, number)
-    if not isinstance(found, TaggedExample):
-        return found
+    example = tag_words(words, tags, number)
+    if not isinstance(example, TaggedExample):
+        return example
     spans = places_of(text, cast(list[str], words)) if isinstance(text, str) else None
-    found = replace(found, texts=(text,), spans=spans) if spans else found
-    return replace(found, source=source)
+    example = replace(example, texts=(text,), spans=spans) if spans else example
+    return replace(example, source=source)
 
 
 def _marks(row: Mapping[str, Any], format: TableFormat) -> list[Any] | None:
     """Returns the entities of a row: a list of lists or of objects. None: it has none, or a list of something else."""
-    named = (format.columns.label,) if format.columns.label else _ENTITY_LISTS
+    names = (format.columns.label,) if format.columns.label else _ENTITY_LISTS
     for name in (
-        *named,
+        *names,
         *(name for name in row if not format.columns.label and name not in (*_ENTITY_LISTS, *PROGRAM)),
     ):
         value = row.get(name)
         value = cell_labels(value) if isinstance(value, str) else value
         listed = isinstance(value, list) and all(isinstance(one, list | dict) for one in value)
-        if listed and (name in named or (value and all(map(_has_place, value)))):
+        if listed and (name in names or (value and all(map(_has_place, value)))):
             return cast(list[Any], value)
     return [] if is_annotated(row) else None
 
@@ -184,8 +184,8 @@ def tag_entity_text(
     tags = ["O"] * len(spans)
     places = in_characters(text, [mark.place for mark in marks], offsets)
     if places is None:
-        told = any(mark.own is not None for mark in marks)
-        why = "an entity whose own text is not at its place" if told else "an entity outside of the text"
+        has_texts = any(mark.own is not None for mark in marks)
+        why = "an entity whose own text is not at its place" if has_texts else "an entity outside of the text"
         return BadRecord(number, why)
     kinds = [mark.kind for mark in marks]
     firsts, lasts = [first for first, _ in spans], [last for _, last in spans]

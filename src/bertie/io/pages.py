@@ -46,7 +46,7 @@ def main_text(page: bytes, *, charset: str = "", prose: bool = True) -> tuple[st
         return "", ""
     pruned = NO_PROSE if prose else None
     try:
-        found = extract(
+        body = extract(
             html_tree(text.encode("utf-8", "replace")),
             include_comments=False,
             include_tables=not prose,
@@ -57,7 +57,7 @@ def main_text(page: bytes, *, charset: str = "", prose: bool = True) -> tuple[st
         raise
     except Exception as error:  # what a damaged page raises inside the parser depends on the damage
         raise Unreadable(f"its parser failed ({type(error).__name__}: {error})") from None
-    return _title(text), re.sub(r"(?<!\n)\n(?!\n)", "\n\n", found or "")
+    return _title(text), re.sub(r"(?<!\n)\n(?!\n)", "\n\n", body or "")
 
 
 def html_tree(page: bytes, encoding: str = "utf-8") -> Any:
@@ -81,8 +81,8 @@ def _title(page: str) -> str:
 
 def decode_page(page: bytes, charset: str = "") -> str | bytes:
     """Returns a page as text in the encoding that the server or the page names, or as bytes if that one is wrong."""
-    named = CHARSET.search(page, 0, 4096)
-    for name in (charset, named[1].decode("ascii", "replace") if named else "", "utf-8"):
+    match = CHARSET.search(page, 0, 4096)
+    for name in (charset, match[1].decode("ascii", "replace") if match else "", "utf-8"):
         try:
             return page.decode(AS_BROWSERS_DO.get(name.lower(), name or "utf-8"))
         except (LookupError, ValueError):

@@ -122,9 +122,9 @@ def package_files(package: str) -> list[Path]:
     root = locate(package)
     if root.is_file():
         return [root]
-    found = (path for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file())
-    kept = (path.relative_to(root) for path in found)
-    return [root / path for path in sorted(kept, key=str) if not any(map(SKIPPED_PARTS.fullmatch, path.parts))]
+    paths = (path for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    names = (path.relative_to(root) for path in paths)
+    return [root / path for path in sorted(names, key=str) if not any(map(SKIPPED_PARTS.fullmatch, path.parts))]
 
 
 def read_module(path: Path, package: str, root: Path) -> Module | None:
@@ -135,16 +135,18 @@ def read_module(path: Path, package: str, root: Path) -> Module | None:
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     try:
         source = path.read_text(encoding="utf-8")
-        found = docstrings(source, name, path.name) if path.suffix in {".py", ".pyi"} else [(name, source)]
+        texts = docstrings(source, name, path.name) if path.suffix in {".py", ".pyi"} else [(name, source)]
     except (SyntaxError, ValueError, RecursionError):
         return None
     gathered: dict[str, dict[str, None]] = {}  # name -> its paragraphs, in order, each once in the module
-    seen = set[str]()
-    for qualified, text in found:
-        new = [paragraph for paragraph in prose(text) if paragraph not in seen]
-        seen.update(new)
+    earlier = set[str]()
+    for qualified, text in texts:
+        new = [paragraph for paragraph in prose(text) if paragraph not in earlier]
+        earlier.update(new)
         gathered.setdefault(qualified, {}).update(dict.fromkeys(new))
-    passages = tuple(DocPassage(qualified, tuple(kept)) for qualified, kept in gathered.items() if kept)
+    passages = tuple(
+        DocPassage(qualified, tuple(paragraphs)) for qualified, paragraphs in gathered.items() if paragraphs
+    )
     return Module(package, name, passages) if passages else None
 
 
@@ -153,11 +155,11 @@ def docstrings(source: str, module: str, filename: str = "") -> list[tuple[str, 
 
     Raises SyntaxError, ValueError or RecursionError when `source` is not Python.
     """
-    found: list[tuple[str, str]] = []
+    texts: list[tuple[str, str]] = []
 
     def visit(node: ast.AST, name: str) -> None:
         if isinstance(node, ast.Module | NAMED) and (text := ast.get_docstring(node, clean=False)):
-            found.append((name, text))
+            texts.append((name, text))
         if isinstance(node, ast.Module | NAMED | ast.If | ast.Try | ast.With):
             for child in ast.iter_child_nodes(node):
                 visit(child, f"{name}.{child.name}" if isinstance(child, NAMED) else name)
@@ -168,10 +170,10 @@ def docstrings(source: str, module: str, filename: str = "") -> list[tuple[str, 
                 name = ".".join([name, *documented])
             elif filename not in DOCSTRING_TABLES:
                 return
-            found.extend((name, text) for text in strings(node.value) if len(text) >= SHORTEST_CONSTANT)
+            texts.extend((name, text) for text in strings(node.value) if len(text) >= SHORTEST_CONSTANT)
 
     visit(ast.parse(source), module)
-    return found
+    return texts
 
 
 def strings(node: ast.AST) -> list[str]:

@@ -129,8 +129,8 @@ def read_unit(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterato
     source = _source(unit.source)
     for item in unit.items:
         try:
-            for found in source.read(item, reading, counts):
-                yield replace(found, start=item[1]) if source.spans and isinstance(found, BadRecord) else found
+            for document in source.read(item, reading, counts):
+                yield replace(document, start=item[1]) if source.spans and isinstance(document, BadRecord) else document
         except FAILURES as error:
             if isinstance(error, OSError) and (full := Stopped.for_full_disk(error, Path(tempfile.gettempdir()))):
                 raise full from None
@@ -292,8 +292,8 @@ class SourceFile:
         if kind == "wiki":
             yield from chain.from_iterable(documents.articles(item, self.options, Counter()) for item in items)
             return
-        for found in read_unit(Unit(kind, items, 0), self.options, Counter()):
-            yield found if isinstance(found, BadRecord) else ("", found)
+        for document in read_unit(Unit(kind, items, 0), self.options, Counter()):
+            yield document if isinstance(document, BadRecord) else ("", document)
 
     def main_text(self) -> tuple[str, str] | BadRecord:
         """Returns the title and the main text of a page of HTML, with its tables. Needs the extra [documents]."""

@@ -73,13 +73,13 @@ def _text(record: Any, path: str, reading: ReadOptions) -> str | BadRecord:
     charset = options.partition("charset=")[2].strip(" \"'").partition(";")[0]
     if kind == PLAIN:
         text = pages.decode_page(content, charset)
-        found = text if isinstance(text, str) else decode_record(content, reading, path, 0)
+        body = text if isinstance(text, str) else decode_record(content, reading, path, 0)
     else:
         try:
-            found = isolated.call(pages.main_text, content, charset=charset, size=len(content))[1]
+            body = isolated.call(pages.main_text, content, charset=charset, size=len(content))[1]
         except Unreadable as error:
             return BadRecord(0, f"a page that cannot be read: {error}", address, where=path)
-    return found or BadRecord(0, pages.no_text(content), address, where=path)
+    return body or BadRecord(0, pages.no_text(content), address, where=path)
 
 
 def _still_compressed(encoding: str, content: bytes) -> bool:

@@ -142,7 +142,7 @@ UNITS: dict[str, Callable[[str], Sequence[int] | None]] = {"characters": _charac
 
 def place_in_characters(text: str, places: Sequence[TextPlace], unit: str) -> list[tuple[int, int]] | None:
     """Returns the places in characters, from offsets in a unit; None where one is not there or has another text."""
-    at, found = UNITS[unit](text), list[tuple[int, int]]()
+    at, spans = UNITS[unit](text), list[tuple[int, int]]()
     for start, end, own in places:
         if at is not None:
             if not (0 <= start < len(at) and 0 <= end < len(at)) or -1 in (at[start], at[end]):
@@ -152,14 +152,14 @@ def place_in_characters(text: str, places: Sequence[TextPlace], unit: str) -> li
             return None
         if own is not None and _plain(text[start:end]) != _plain(own):
             return None
-        found.append((start, end))
-    return found
+        spans.append((start, end))
+    return spans
 
 
 def unit_of(text: str, places: Sequence[TextPlace]) -> str:
     """Returns the only unit in which all places have their texts; "" for none, several, or places without texts."""
     own = [place for place in places if place[2] is not None]
-    fits = {unit: found for unit in UNITS if (found := place_in_characters(text, own, unit)) is not None}
+    fits = {unit: spans for unit in UNITS if (spans := place_in_characters(text, own, unit)) is not None}
     return next(iter(fits)) if own and len(fits) == 1 else ""
 
 
@@ -169,7 +169,7 @@ def in_characters(text: str, places: Sequence[TextPlace], usual: str) -> list[tu
     None: they fit in none, or one is outside of the text.
     """
     units = [usual, *UNITS] if any(own is not None for _, _, own in places) else [usual]
-    return next((found for unit in units if (found := place_in_characters(text, places, unit)) is not None), None)
+    return next((spans for unit in units if (spans := place_in_characters(text, places, unit)) is not None), None)
 
 
 def _plain(text: str) -> str:

@@ -107,8 +107,10 @@ class Confusion:
 
     def degenerate(self) -> str | None:
         """The only predicted label, where the true labels differ."""
-        given = {predicted for _, predicted in self.pairs}
-        return next(iter(given)) if len(given) == 1 and len({truth for truth, _ in self.pairs}) > 1 else None
+        labels_given = {predicted for _, predicted in self.pairs}
+        return (
+            next(iter(labels_given)) if len(labels_given) == 1 and len({truth for truth, _ in self.pairs}) > 1 else None
+        )
 
     def compute(self) -> dict[str, float]:
         """Returns every metric without its interval."""
@@ -117,12 +119,12 @@ class Confusion:
     def _metrics_of(self, right: Float, truth: Float, predicted: Float) -> dict[str, Float]:
         of_f1 = self.of_f1
         positive = None if of_f1 is None else self.labels.index(of_f1)
-        found = compute_confusion_metrics(right, truth, predicted, positive=positive)
+        metrics = compute_confusion_metrics(right, truth, predicted, positive=positive)
         if self.outside is not None:
             inner = np.array([label != self.outside for label in self.all_labels])
             parts = (sums[..., inner].sum(-1) for sums in (right, truth, predicted))
-            found["micro_f1"] = micro_f1(*parts)
-        return found
+            metrics["micro_f1"] = micro_f1(*parts)
+        return metrics
 
     def _sums(self) -> tuple[Float, Float, Float]:
         cells = self.cells()
@@ -164,14 +166,14 @@ class Confusion:
 
     def undefined(self) -> dict[str, str]:
         """Returns metrics that are not defined for these examples, with the reason."""
-        truth, found = {truth for truth, _ in self.pairs}, {}
+        truth, reasons = {truth for truth, _ in self.pairs}, {}
         if len(truth) == 1:
-            found["mcc"] = f"every example has the label {next(iter(truth))!r}"
+            reasons["mcc"] = f"every example has the label {next(iter(truth))!r}"
         if self.of_f1 is not None and self.of_f1 not in truth:
-            found["f1"] = f"no example has the label {self.of_f1!r}"
+            reasons["f1"] = f"no example has the label {self.of_f1!r}"
         if truth == {self.outside}:
-            found["micro_f1"] = f"every example has the label {self.outside!r}"
-        return found
+            reasons["micro_f1"] = f"every example has the label {self.outside!r}"
+        return reasons
 
 
 @dataclass
@@ -197,8 +199,8 @@ class ListedConfusion(Confusion):
         counts_NC = sparse.csr_array((np.ones(len(columns)), (np.arange(len(columns)), columns)), shape=shape)
 
         def metrics_of(counts: Float) -> Mapping[str, Float]:
-            found = self._metrics_of(*sums(cells, np.atleast_2d(counts), labels))
-            return found if counts.ndim > 1 else {name: values[0] for name, values in found.items()}
+            metrics = self._metrics_of(*sums(cells, np.atleast_2d(counts), labels))
+            return metrics if counts.ndim > 1 else {name: values[0] for name, values in metrics.items()}
 
         return counts_NC, metrics_of
 
@@ -221,8 +223,8 @@ def rarest(examples: Mapping[str, int]) -> tuple[str, float] | None:
 def leading(metrics: tuple[str, ...], report: Mapping[str, Any]) -> tuple[str, ...]:
     """Returns the metrics of a report, with macro F1 before accuracy where a label of the examples is rare."""
     counts = {label: row["examples"] for label, row in report.get("per_label", {}).items() if row["examples"]}
-    wanted = metrics[:2] == ("accuracy", "macro_f1") and rarest(counts)
-    if wanted:
+    imbalanced = metrics[:2] == ("accuracy", "macro_f1") and rarest(counts)
+    if imbalanced:
         return ("macro_f1", "accuracy", *metrics[2:])
     return tuple(name for name in metrics if name in report) or metrics  # rows of another kind have other metrics
 
@@ -297,13 +299,13 @@ def bootstrap(
     count, total = cells.count, int(cells.count.sum())
     if not total:
         return {}
-    rng, found = np.random.default_rng(seed), dict[str, list[Float]]()
+    rng, samples = np.random.default_rng(seed), dict[str, list[Float]]()
     at_once = max(1, CELLS // max(labels, len(count)))
     for start in range(0, resamples, at_once):
         draws_RC = rng.multinomial(total, count / total, size=min(at_once, resamples - start))
         for name, values in metrics_of(*sums(cells, draws_RC, labels)).items():
-            found.setdefault(name, []).append(np.array(values))  # a view would keep a number for each label
-    return {name: list(percent_points(np.concatenate(values))) for name, values in found.items()}
+            samples.setdefault(name, []).append(np.array(values))  # a view would keep a number for each label
+    return {name: list(percent_points(np.concatenate(values))) for name, values in samples.items()}
 
 
 def _matrix(cells: LabelCells, labels: int) -> list[list[int]]:

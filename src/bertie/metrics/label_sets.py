@@ -45,8 +45,8 @@ class LabelSets:
     @property
     def unknown(self) -> dict[str, int]:
         """True labels that the model does not know, with their numbers of examples."""
-        found = sorted(frozenset().union(*self.truth) - set(self.labels))
-        return {label: sum(label in labels for labels in self.truth) for label in found}
+        unknown = sorted(frozenset().union(*self.truth) - set(self.labels))
+        return {label: sum(label in labels for labels in self.truth) for label in unknown}
 
     def compute(self) -> dict[str, float]:
         """Returns every metric without its interval."""
@@ -59,7 +59,7 @@ class LabelSets:
         counts, of_sums = self.units()
         right_L, true_L, predicted_L = np.split(counts.sum(0)[:-2], 3)
         precision, recall, f1 = per_label(right_L, true_L, predicted_L)
-        given = set(self.predicted)
+        sets = set(self.predicted)
         return {
             "examples": self.total,
             **self.compute(),
@@ -76,7 +76,7 @@ class LabelSets:
             },
             "labels": list(names),
             "unknown_labels": self.unknown,
-            "all_given": sorted(self.predicted[0]) if len(given) == 1 < len(set(self.truth)) else None,
+            "all_given": sorted(self.predicted[0]) if len(sets) == 1 < len(set(self.truth)) else None,
             "undefined": {} if true_L.any() else dict.fromkeys(("micro_f1", "macro_f1"), "no example has a label"),
         }
 
@@ -89,8 +89,8 @@ class LabelSets:
         columns = []
         for truth, predicted in zip(self.truth, self.predicted, strict=True):
             kinds = enumerate((truth & predicted, truth, predicted))
-            found = [kind * width + number[label] for kind, labels in kinds for label in labels]
-            columns.append([*found, *([3 * width] if truth == predicted else []), 3 * width + 1])
+            columns_of = [kind * width + number[label] for kind, labels in kinds for label in labels]
+            columns.append([*columns_of, *([3 * width] if truth == predicted else []), 3 * width + 1])
         rows = np.repeat(np.arange(self.total), [*map(len, columns)])
         flat = np.array([column for row in columns for column in row], np.int64)
         counts = sparse.csr_array((np.ones(len(flat)), (rows, flat)), shape=(self.total, 3 * width + 2))

@@ -25,9 +25,9 @@ class Accuracy:
 
     def add(self, truth: Iterable[str], predicted: Iterable[str]) -> None:
         """Counts more questions."""
-        for true, given in zip(truth, predicted, strict=True):
-            self.right.append(true == given)
-            self.answers.add(given)
+        for true, answer in zip(truth, predicted, strict=True):
+            self.right.append(true == answer)
+            self.answers.add(answer)
             self.truths.add(true)
 
     @property
@@ -92,7 +92,7 @@ class Ranking:
 
     def units(self) -> tuple[Float, MetricsOf]:
         """Returns `of_question` of each question. (N, 4)"""
-        return np.array([of_question(found) for found in self.questions.values()], np.float64).reshape(
+        return np.array([of_question(question) for question in self.questions.values()], np.float64).reshape(
             -1, 4
         ), average_rankings
 
@@ -106,7 +106,7 @@ def of_question(passages: Iterable[tuple[float, bool]]) -> tuple[float, float, f
     ranks = [rank for rank, (_, right) in enumerate(ordered, 1) if right]
     if not ranks:
         return 0.0, 0.0, 0.0, 0.0
-    precision = sum(found / rank for found, rank in enumerate(ranks, 1)) / len(ranks)
+    precision = sum(hits / rank for hits, rank in enumerate(ranks, 1)) / len(ranks)
     return 1 / ranks[0], (1 / ranks[0] if ranks[0] <= CUT else 0.0), precision, 1.0
 
 

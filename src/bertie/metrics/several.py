@@ -32,13 +32,13 @@ class SeveralScores:
 
     def add(self, truth: Iterable[Any], predicted: Iterable[Any]) -> None:
         """Counts labels and predictions that name their task: (task, label) each."""
-        for (name, true), (_, given) in zip(truth, predicted, strict=True):
-            self.parts[name][0].add([true], [given])
+        for (name, true), (_, answer) in zip(truth, predicted, strict=True):
+            self.parts[name][0].add([true], [answer])
 
     def compute(self) -> Mapping[str, float]:
         """Returns the mean of the main metrics, and each of them as "task/metric"."""
-        found = {f"{name}/{metric}": float(scores.compute()[metric]) for name, (scores, metric) in self.seen.items()}
-        return {"mean": sum(found.values()) / max(1, len(found)), **found}
+        values = {f"{name}/{metric}": float(scores.compute()[metric]) for name, (scores, metric) in self.seen.items()}
+        return {"mean": sum(values.values()) / max(1, len(values)), **values}
 
     def report(self) -> dict[str, Any]:
         """Returns the same with intervals, and all metrics of each task as "parts".

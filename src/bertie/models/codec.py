@@ -36,8 +36,8 @@ VALUES: Mapping[str, Names] = {"hidden_act": ACTIVATIONS}
 
 def model_type(public: Mapping[str, object]) -> Any:
     """Returns the family of a config.json, with or without the prefix."""
-    named = public.get("model_type")
-    return named.removeprefix(OWN_TYPE) if isinstance(named, str) else named
+    type_name = public.get("model_type")
+    return type_name.removeprefix(OWN_TYPE) if isinstance(type_name, str) else type_name
 
 
 def only_here(own: Mapping[str, Any]) -> str:
@@ -113,11 +113,11 @@ class Codec:
     def public(self, config: EncoderConfig, original: Mapping[str, Any]) -> dict[str, Any]:
         """Converts an EncoderConfig to config.json, on top of the `original` one. Without it, every key is written."""
         written, own = self._written(config), self.own(config)
-        named: dict[str, Any] = (
+        fields: dict[str, Any] = (
             {"model_type": OWN_TYPE + self.model_type, OWN_KEY: own} if own else {"model_type": self.model_type}
         )
         if not original:
-            return {**named, **self.fixed, "dtype": "float32", **written}
+            return {**fields, **self.fixed, "dtype": "float32", **written}
         public_keys = {key: value for key, value in original.items() if key != OWN_KEY}
         meant, flat = self.config(public_keys, CONFIG).flat(), config.flat()
         differing = {key for ours, key in self.keys.items() if meant.get(ours) != flat.get(ours)}
@@ -126,7 +126,7 @@ class Codec:
         for key in ("dtype", "torch_dtype"):
             if original.get(key) not in (None, "float32"):
                 changed[key] = "float32"  # what is saved, whatever was read
-        merged = {**original, **changed, **named}
+        merged = {**original, **changed, **fields}
         return merged if own else {key: value for key, value in merged.items() if key != OWN_KEY}
 
     def _written(self, config: EncoderConfig) -> dict[str, object]:

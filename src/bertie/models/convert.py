@@ -86,8 +86,8 @@ def convert_folder(
             f"{source} --float -o NEW"
         )
 
-    def write(made: Path) -> dict[str, Any]:
-        return asdict(_written(variant, source, made, precision, shard_bytes, unsafe))
+    def write(folder: Path) -> dict[str, Any]:
+        return asdict(_written(variant, source, folder, precision, shard_bytes, unsafe))
 
     return Converted(**made_once(out, MODEL_FOLDER, by, write, overwrite=overwrite))
 
@@ -121,16 +121,18 @@ def save_like(model: TorchModel, folder: Path, source: Path) -> None:
 
 def _precision(folder: Path) -> FolderPrecision:
     """Returns the precision of a folder's weights; float32 where they differ or are quantized."""
-    found = set()
+    precisions = set()
     for path in weight_files(folder):
         with safe_open(path, "numpy") as file:
             kinds = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            found |= {kind for kind in kinds if kind.startswith(("F", "BF"))}  # older files have buffers of integers
-    return HALVES.get(found.pop(), "float32") if len(found) == 1 else "float32"
+            precisions |= {
+                kind for kind in kinds if kind.startswith(("F", "BF"))
+            }  # older files have buffers of integers
+    return HALVES.get(precisions.pop(), "float32") if len(precisions) == 1 else "float32"
 
 
 def _written(
-    variant: Variant, source: Path, made: Path, precision: FolderPrecision, shard_bytes: int | None, unsafe: bool
+    variant: Variant, source: Path, out_folder: Path, precision: FolderPrecision, shard_bytes: int | None, unsafe: bool
 ) -> Converted:
     public = read_public(source)
     check_modules(source)
@@ -151,15 +153,15 @@ def _written(
         for file, shard in zip(files, shards, strict=True):
             state = {names[name]: _cast(weights.stored_as(name), precision, folder, name) for name in shard}
             state |= {second[name]: state[names[name]].clone() for name in shard if name in second}
-            with atomic_write(made / file) as temporary:
+            with atomic_write(out_folder / file) as temporary:
                 save_file(state, temporary.name, metadata={"format": "pt"})
         if len(files) > 1:
             where = {names[name]: file for file, shard in zip(files, shards, strict=True) for name in shard}
             where |= {other: where[names[name]] for name, other in second.items()}
             index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
-            write_json(made / WEIGHTS_INDEX, index)
-    copied = (*_copy_rest(source, made), *_copy_modules(source, made, unsafe))
-    write_json(made / CONFIG, _with_precision(public, precision))  # last: a folder without it is not a model
+            write_json(out_folder / WEIGHTS_INDEX, index)
+    copied = (*_copy_rest(source, out_folder), *_copy_modules(source, out_folder, unsafe))
+    write_json(out_folder / CONFIG, _with_precision(public, precision))  # last: a folder without it is not a model
     return Converted(len(sizes) + len(second), total, len(files), precision, copied)
 
 

@@ -78,8 +78,8 @@ class Facts:
         weights = next(model.parameters())
 
         def outputs(name: str) -> int:
-            found = [weight for key, weight in model.heads[name].named_parameters() if key == "classifier.weight"]
-            return len(found[0]) if found else model.config.vocab_size
+            weights = [weight for key, weight in model.heads[name].named_parameters() if key == "classifier.weight"]
+            return len(weights[0]) if weights else model.config.vocab_size
 
         return cls(
             model.config.max_length,

@@ -59,8 +59,8 @@ class Int4Weight:
     def dequantized(self) -> Floats:
         """Returns the matrix in float32."""
         group = group_features(2 * self.values.shape[1])
-        found: Floats = self.numbers() * self.step.astype(np.float32)[:, group] + self.low.astype(np.float32)[:, group]
-        return found
+        values: Floats = self.numbers() * self.step.astype(np.float32)[:, group] + self.low.astype(np.float32)[:, group]
+        return values
 
     def parts(self, count: int) -> "list[Int4Weight]":
         """Returns the matrices that are fused here and separate in the Hugging Face format."""
@@ -83,9 +83,9 @@ class Int4Weight:
         step, low = (parts[part] for part in cls.PARTS)
         if values.dtype != np.uint8 or values.ndim != 2 or not values.shape[1]:
             raise ValueError("values must be uint8 (N, K / 2)")
-        wanted = (len(values), int(group_features(2 * values.shape[1])[-1]) + 1)
-        if any(array.shape != wanted or array.dtype != np.float16 for array in (step, low)):
-            raise ValueError(f"steps and lowest values must be float16 {wanted}")
+        shape = (len(values), int(group_features(2 * values.shape[1])[-1]) + 1)
+        if any(array.shape != shape or array.dtype != np.float16 for array in (step, low)):
+            raise ValueError(f"steps and lowest values must be float16 {shape}")
         if not all(np.isfinite(array).all() for array in (step, low)):
             raise ValueError("a step or lowest value is not a finite number")
         return cls(values, step, low)

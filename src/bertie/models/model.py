@@ -126,8 +126,8 @@ class TorchModel(nn.Module):
     @property
     def int8(self) -> dict[str, Int8Weight]:
         """The int8 weights that an engine can multiply as they are: none beside weights of 4 bits."""
-        found = {name: weight for name, weight in self.packed.items() if isinstance(weight, Int8Weight)}
-        return found if len(found) == len(self.packed) else {}
+        weights = {name: weight for name, weight in self.packed.items() if isinstance(weight, Int8Weight)}
+        return weights if len(weights) == len(self.packed) else {}
 
     @property
     def device(self) -> torch.device:
@@ -227,8 +227,8 @@ class TorchModel(nn.Module):
 
     def summary_only(self, head: str) -> bool:
         """Whether a head reads nothing but the states of the summary tokens."""
-        found = dict(self.heads).get(head)
-        return isinstance(found, Head) and found.needs.summary_only
+        module = dict(self.heads).get(head)
+        return isinstance(module, Head) and module.needs.summary_only
 
     def head(self, name: str, kind: type[M]) -> M:
         """Returns a head of a kind. Raises UsageError for a model without it."""

@@ -37,9 +37,9 @@ class WeightTable:
     def public(self, name: str) -> tuple[str, ...]:
         """Returns the public name of our name, or several names in fused order. Raises KeyError for an unknown head."""
         for ours, theirs in self.rows:
-            if found := _pattern(ours).fullmatch(name):
+            if match := _pattern(ours).fullmatch(name):
                 parts = (theirs,) if isinstance(theirs, str) else theirs
-                return tuple(_fill(part, found.groups()) for part in parts)
+                return tuple(_fill(part, match.groups()) for part in parts)
         if name.startswith(ENCODER) or IN_HEADS.search(name):
             return (f"{OURS}{name}",)
         if name.startswith(tuple(f"{_HEADS_PREFIX}{head}." for heads in own_classes().values() for head in heads)):

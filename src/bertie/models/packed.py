@@ -21,8 +21,8 @@ def fused(parts: Sequence[PackedWeight]) -> PackedWeight:
     kind = type(parts[0])
     if any(type(part) is not kind for part in parts):
         raise ValueError("matrices that are fused have the same format")
-    found: PackedWeight = kind.fused(parts)  # type: ignore[arg-type]
-    return found
+    weight: PackedWeight = kind.fused(parts)  # type: ignore[arg-type]
+    return weight
 
 
 def quantization(weights: Iterable[PackedWeight]) -> dict[str, object]:

@@ -18,8 +18,8 @@ _POOLER = "encoder.pooler."
 
 def number_layer(name: str) -> int:
     """Returns the number of a parameter's encoder layer, from 0 at the bottom, and -1 for all other parameters."""
-    found = LAYER_NAME.match(name)
-    return int(found[1]) if found else -1
+    match = LAYER_NAME.match(name)
+    return int(match[1]) if match else -1
 
 
 def freeze(model: TorchModel, layers: int) -> None:
@@ -77,8 +77,8 @@ def check_layered(model: nn.Module, setting: str) -> None:
 def _check(model: TorchModel, layers: int, setting: str) -> None:
     if layers or setting == "freeze":
         check_layered(model, f"{setting}={layers}")
-    found = {number_layer(name) for name, _ in model.named_parameters()} - {-1}
-    if layers and len(found) != model.config.num_hidden_layers:
+    numbers = {number_layer(name) for name, _ in model.named_parameters()} - {-1}
+    if layers and len(numbers) != model.config.num_hidden_layers:
         raise UsageError(f"{setting}={layers} is not supported for this model: all layers share one set of weights.")
-    if layers > len(found):
-        raise UsageError(f"{setting}={layers} is more than the number of layers, {len(found)}.")
+    if layers > len(numbers):
+        raise UsageError(f"{setting}={layers} is more than the number of layers, {len(numbers)}.")

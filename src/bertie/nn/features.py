@@ -85,8 +85,8 @@ class LocatedRegions(nn.Module):
         size = self.projection.in_features
         features, location = self.projection(vectors[:, :size]), self.location(vectors[:, size:])
         if self.location_norm is None:
-            found: Tensor = self.norm(features + location)
-            return found
+            states: Tensor = self.norm(features + location)
+            return states
         averaged: Tensor = (self.norm(features) + self.location_norm(location)) / 2
         return averaged
 

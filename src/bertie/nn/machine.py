@@ -80,8 +80,8 @@ def _model() -> str:
     for name, colon, value in (line.partition(":") for line in lines):
         if colon:
             facts.setdefault(name.strip(), value.strip())
-    told = {flag for flag in facts.get("flags", "").split() if flag.startswith(("avx", "amx"))}
-    return " ".join([facts.get("model name", platform.machine()), *sorted(told)])
+    flags = {flag for flag in facts.get("flags", "").split() if flag.startswith(("avx", "amx"))}
+    return " ".join([facts.get("model name", platform.machine()), *sorted(flags)])
 
 
 def _known(path: Path) -> dict[str, ProductRates]:

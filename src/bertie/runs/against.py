@@ -42,9 +42,9 @@ def run_finetune_against(
             console.say(f"[bold]{name}:[/] {one.model}", markup=True)
             finetune_seeds(one, run / name, seeds, resume=resume)
         runs = gather([run / name for name in AGAINST])
-        found = compare_runs(runs)
-        write_json(run / "compare.json", found)
+        comparison = compare_runs(runs)
+        write_json(run / "compare.json", comparison)
         render_comparison_page(runs, "bertie compare " + " ".join(str(run / name) for name in AGAINST)).save(
             run / "compare.html"
         )
-    return found
+    return comparison

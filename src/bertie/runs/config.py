@@ -21,7 +21,7 @@ EPOCHS_HINT = "The number of epochs decides train.steps in fine-tuning. Set epoc
 
 def null_is(empty: object) -> BeforeValidator:
     """Reads null, with which a command line removes a setting of a recipe, as an empty value."""
-    return BeforeValidator(lambda given: empty if given is None else given)
+    return BeforeValidator(lambda value: empty if value is None else value)
 
 
 def split_names(value: object) -> object:

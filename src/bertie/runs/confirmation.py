@@ -94,10 +94,10 @@ def keep_record(folder: Path) -> None:
 
 
 def _compared(pairs: Sequence[tuple[float, float]], metric: str) -> dict[str, object]:
-    given, best = zip(*pairs, strict=True)
+    base, best = zip(*pairs, strict=True)
     difference = SeedSummary.over([b - a for a, b in pairs])
     return {
-        GIVEN: SeedSummary.over(given, metric).mean,
+        GIVEN: SeedSummary.over(base, metric).mean,
         BEST: SeedSummary.over(best, metric).mean,
         "difference": difference.mean,
         "low": difference.low,
@@ -107,13 +107,18 @@ def _compared(pairs: Sequence[tuple[float, float]], metric: str) -> dict[str, ob
     }
 
 
-def verdict_on_best(found: Mapping[str, Any], metric: str) -> str:
+def verdict_on_best(comparison: Mapping[str, Any], metric: str) -> str:
     """Returns one sentence on what `confirm_best` or `nested_search` found."""
-    if found.get("same"):
-        return f"The best settings are the given ones: {metric} {found[BEST]:z.3f} over {found['seeds']} new seeds."
-    where = f"{found['folds']} folds, nested" if "folds" in found else f"{found['seeds']} new seeds"
-    between = "" if found["low"] is None else f", 95% interval {found['low']:+z.3f} to {found['high']:+z.3f}"
-    means = f"{metric} {found[BEST]:z.3f} against {found[GIVEN]:z.3f} ({found['difference']:+z.3f}{between})"
-    if found["better"]:
+    if comparison.get("same"):
+        score = f"{metric} {comparison[BEST]:z.3f}"
+        return f"The best settings are the given ones: {score} over {comparison['seeds']} new seeds."
+    where = f"{comparison['folds']} folds, nested" if "folds" in comparison else f"{comparison['seeds']} new seeds"
+    between = (
+        "" if comparison["low"] is None else f", 95% interval {comparison['low']:+z.3f} to {comparison['high']:+z.3f}"
+    )
+    means = (
+        f"{metric} {comparison[BEST]:z.3f} against {comparison[GIVEN]:z.3f} ({comparison['difference']:+z.3f}{between})"
+    )
+    if comparison["better"]:
         return f"Over {where}, the best settings are better than the given ones: {means}."
     return f"Over {where}, the best settings are not shown to be better than the given ones: {means}."

@@ -36,17 +36,17 @@ def before_and_after(
     only the values after training are reported.
     """
     texts = {name: held_out_sentences(folder, ids, sentences) for name, (folder, ids) in corpora.items()}
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with console.progress("pseudo-perplexity", 2 * len(texts), unit="looks") as advance:
         for name, lines in texts.items():
-            found[name] = {}
+            results[name] = {}
             for when, one in (("before", start), ("after", model)):
                 if one is None:
                     continue
                 one.to(model.device)
-                found[name][when] = asdict(pseudo_perplexity(one, lines, tokenizer=tokenizer))
+                results[name][when] = asdict(pseudo_perplexity(one, lines, tokenizer=tokenizer))
                 advance(1)
-    return found
+    return results
 
 
 def held_out_sentences(folder: Path, ids: Shards, count: int) -> list[str]:
@@ -63,16 +63,16 @@ def held_out_sentences(folder: Path, ids: Shards, count: int) -> list[str]:
     return [bytes(text.sentence(int(i))).decode() for i in chosen]
 
 
-def format_domains(found: Mapping[str, Any]) -> str:
+def format_domains(results: Mapping[str, Any]) -> str:
     """Returns the values as lines of text, per word and per token."""
-    width = max(len("pseudo-perplexity"), *map(len, found))
+    width = max(len("pseudo-perplexity"), *map(len, results))
     rows = [f"{'pseudo-perplexity':<{width}}  {'per word':>21}  {'per token':>21}"]
-    for name, both in found.items():
+    for name, both in results.items():
         cells = [
             (f"{both['before'][k]:>9.4g} -> " if "before" in both else "") + f"{both['after'][k]:>8.4g}"
             for k in ("per_word", "per_token")
         ]
         rows.append(f"{name:<{width}}  {cells[0]:>21}  {cells[1]:>21}")
-    if any("before" not in both for both in found.values()):
+    if any("before" not in both for both in results.values()):
         rows.append("The values before training are omitted: the model had no trained masked-LM head.")
     return "\n".join(rows)

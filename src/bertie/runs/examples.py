@@ -330,13 +330,13 @@ def _mixed(config: FinetuneConfig) -> Examples:
         texts = next(iter(parts.values())).texts
     templates = {share.name: Text2TextTask(template=share.template) for share in config.mix}
 
-    def named(name: str, example: Example) -> Example:
+    def with_task(name: str, example: Example) -> Example:
         if config.task == WRITTEN:
             return replace(example, texts=(templates[name].source(example.texts),), share=name)
         return replace(example, label=(name, example.label), share=name)
 
     train, dev = (
-        [named(name, example) for name, one in parts.items() for example in getattr(one, split)]
+        [with_task(name, example) for name, one in parts.items() for example in getattr(one, split)]
         for split in ("train", "dev")
     )
     sizes = tuple(len(one.train) for one in parts.values())
@@ -362,8 +362,8 @@ def _is_given(config: FinetuneConfig, name: str) -> bool:
 def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]]]:
     """Returns the files of each split and their format."""
     if config.data:
-        for option, given in (("--train", config.train_file), ("--dev", config.dev_file)):
-            if given:
+        for option, path in (("--train", config.train_file), ("--dev", config.dev_file)):
+            if path:
                 raise UsageError(f"{option} and --data exclude each other. Omit one of them.")
         check_published(config.data, make_table_format(config))
         dataset = DATASETS[config.data]

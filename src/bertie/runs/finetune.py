@@ -112,11 +112,11 @@ def finetune_seeds(
     folder.check(overwrite=overwrite)
     if not overwrite and (run / CONFIG).exists():
         raise UsageError(f"{run} contains a run of one seed. Choose another folder, or pass --overwrite to replace it.")
-    asked = [f"seed-{config.train.seed + number}" for number in range(seeds)]
-    others = [one.name for one in seed_runs(run) if one.name not in asked]
+    names = [f"seed-{config.train.seed + number}" for number in range(seeds)]
+    others = [one.name for one in seed_runs(run) if one.name not in names]
     if others and not overwrite:
         raise UsageError(
-            f"{run} contains {', '.join(others)} beside {', '.join(asked)}. Ask for all of them (--seeds), choose "
+            f"{run} contains {', '.join(others)} beside {', '.join(names)}. Ask for all of them (--seeds), choose "
             "another folder, or pass --overwrite to start again."
         )
     with folder.held(overwrite=overwrite):

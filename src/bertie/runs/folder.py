@@ -167,8 +167,8 @@ class RunFolder:
         for name in (checksums.CHECKSUMS, RESULTS):
             (self.path / name).unlink(missing_ok=True)
         if outline is not None:
-            with new_folder(self.path / OUTLINE, MODEL_FOLDER, keep_strangers=True) as made:
-                outline(made)
+            with new_folder(self.path / OUTLINE, MODEL_FOLDER, keep_strangers=True) as folder:
+                outline(folder)
 
     def finish(
         self, results: Mapping[str, object], page: Callable[[], Report], *, keep: bool = False

@@ -58,8 +58,8 @@ def write_guesses(model: TorchModel, batch: Batch, tokenizer: Tokenizer, *, step
                 "guesses": [[tokenizer.id_to_token(i), round(q, 4)] for i, q in zip(best, p, strict=True)],
             }
         )
-    kept = [line for line in read_guesses(run) if line["step"] < step]
-    lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in [*kept, {"step": step, "examples": rows}]]
+    lines_before = [line for line in read_guesses(run) if line["step"] < step]
+    lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in [*lines_before, {"step": step, "examples": rows}]]
     write_bytes(run / GUESSES, "".join(lines).encode())
 
 

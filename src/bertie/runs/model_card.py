@@ -63,8 +63,8 @@ def write_pretraining(run: Path, model: Path, config: PretrainConfig, data: RunD
         *_optimizer(config),
     ]
     if valid := next((line for line in reversed(lines) if line["kind"] == "valid"), None):
-        found = {name: value for name, value in valid.items() if name.endswith(("_loss", "_accuracy"))}
-        rows.append(("held-out text", ", ".join(f"{name} {number(value)}" for name, value in found.items())))
+        values = {name: value for name, value in valid.items() if name.endswith(("_loss", "_accuracy"))}
+        rows.append(("held-out text", ", ".join(f"{name} {number(value)}" for name, value in values.items())))
     card.put(model, TRAINING, card.render_markdown_table(["", ""], rows))
     card.put(model, TEXT, *_text(data))
 
@@ -132,8 +132,8 @@ def stages(start: str) -> Iterator[Stage]:
     if not (run / CONFIG).is_file():
         return
     if (path / checkpoint.MANIFEST).is_file():
-        found = checkpoint.verify_checkpoint(path)
-        step, used = found.step, found.state.get("usage")
+        point = checkpoint.verify_checkpoint(path)
+        step, used = point.step, point.state.get("usage")
     elif (run / RESULTS).is_file():
         results = read_results(run)
         step, used = results.get("step", 0), results.get("usage")
@@ -161,8 +161,8 @@ def _named(config: FinetuneConfig) -> str:
 def _objectives(objectives: Mapping[str, Mapping[str, object] | None]) -> Iterator[str]:
     for name, options in objectives.items():
         if options is not None:
-            told = ", ".join(f"{key} {_short(value)}" for key, value in options.items())
-            yield f"{name} ({told})" if told else name
+            settings = ", ".join(f"{key} {_short(value)}" for key, value in options.items())
+            yield f"{name} ({settings})" if settings else name
 
 
 def _short(value: object) -> str:
@@ -197,8 +197,8 @@ def _text(data: RunData) -> Iterator[str]:
     ]
     yield card.render_markdown_table(["corpus", "documents", "words", "size", "share of the samples", "epochs"], rows)
     removed: dict[str, int] = {}
-    for found in cards.values():
-        for name, row in found["evaluation"].items():
+    for one in cards.values():
+        for name, row in one["evaluation"].items():
             removed[Path(name).name] = removed.get(Path(name).name, 0) + row["removed"]
     if removed:
         yield "Passages that share 8 to 13 words with a text of an evaluation set were removed from the text:"

@@ -58,7 +58,7 @@ def render_pretrain_page(run: Path | str) -> Report:
     if plan := results.get("plan"):
         _plan(report, plan)
     usage.add_usage_section(report, results)
-    if found := results.get("pseudo_perplexity"):
+    if perplexity := results.get("pseudo_perplexity"):
         rows = [
             [
                 name,
@@ -66,17 +66,17 @@ def render_pretrain_page(run: Path | str) -> Report:
                 both["after"]["per_word"],
                 both["after"]["words"],
             ]
-            for name, both in found.items()
+            for name, both in perplexity.items()
         ]
         about = "How well the model predicts each word of held-out sentences from the others. Lower is better."
         report.section("Pseudo-perplexity", about).table(["corpus", "before", "after", "words"], rows)
     _corpora(report, config)
     report.settings(flatten(config.model_dump(mode="json")))
     command = f"bertie pretrain -c {run / CONFIG} -o NEW_FOLDER"
-    return report.footer(made=made(run), command=command, docs="training")
+    return report.footer(origin=describe_origin(run), command=command, docs="training")
 
 
-def made(run: Path) -> str:
+def describe_origin(run: Path) -> str:
     """Returns when a run wrote its last metrics or results, in UTC."""
     path = next(path for path in (run / log.METRICS, run / RESULTS) if path.exists())
     return f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d %H:%M} UTC"
@@ -165,14 +165,14 @@ def _corpora(report: Report, config: PretrainConfig) -> None:
         return
     for path in [config.corpus] if config.corpus else [corpus.path for corpus in config.corpora]:
         try:
-            found = card.load_card(Path(path))
+            content = card.load_card(Path(path))
         except BertieError as error:  # it has moved, or is gone; the page says so and is shown all the same
             report.section(f"Corpus: {Path(path).name}", str(error))
             continue
-        report.section(f"Corpus: {found['name']}")
+        report.section(f"Corpus: {content['name']}")
         sizes = ("documents", "sentences", "words", "characters", "bytes")
-        report.table(list(sizes), [[found[name] for name in sizes]])
-        records = found["records"]
+        report.table(list(sizes), [[content[name] for name in sizes]])
+        records = content["records"]
         rows = [["read", records["in"]], *map(list, records["dropped"].items()), ["kept", records["kept"]]]
         report.table(["records", "count"], rows)
 

@@ -52,9 +52,9 @@ class RunPlan:
     @classmethod
     def read_settings(cls, config: Path | None, overrides: Sequence[str]) -> PretrainConfig | FinetuneConfig:
         """Returns the settings of a run, whichever kind they are of."""
-        named = {override.partition("=")[0].partition(".")[0] for override in overrides}
+        names = {override.partition("=")[0].partition(".")[0] for override in overrides}
         tree = configs.read_yaml(config) if config is not None else {}
-        kind: type[PretrainConfig | FinetuneConfig] = kind_of_run(dict.fromkeys(named) | tree)
+        kind: type[PretrainConfig | FinetuneConfig] = kind_of_run(dict.fromkeys(names) | tree)
         return configs.load_config(kind, config, overrides)
 
     def utilization_here(self) -> float:
@@ -79,13 +79,13 @@ def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job
     generators = [one.smaller(shape) for one in parts_of(objective) if isinstance(one, ReplacedTokens)]
     head = sum(parameter.numel() for parameter in heads)
     head += sum(sum(parameters(smaller).values()) for smaller in generators)
-    found = []
+    costs = []
     for phase in planned:
         objective = _objective(phase.objectives)
         shares = {one.name: _predicted(one, shape) for one in parts_of(objective) if one.on_tokens}
-        asked = shares | {"generator": shares.get("rtd", 0.0)}
-        extra = objective.extra_cost(shape, length=phase.max_length, shares=asked)
-        found.append(
+        all_shares = shares | {"generator": shares.get("rtd", 0.0)}
+        extra = objective.extra_cost(shape, length=phase.max_length, shares=all_shares)
+        costs.append(
             JobPhase(
                 phase.steps,
                 phase.batch_size,
@@ -95,7 +95,7 @@ def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job
                 min(phase.micro_batch_size or phase.batch_size, phase.batch_size),
             )
         )
-    return Job(shape, tuple(found), half, head)
+    return Job(shape, tuple(costs), half, head)
 
 
 def _finetuning(config: FinetuneConfig, half: bool) -> Job:

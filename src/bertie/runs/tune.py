@@ -89,9 +89,9 @@ def run_tune(
     configs = [varied(config, point) for point in corners(space)]  # bad input is told before a folder is made
     plan = None if folds is None else plan_nested(config, space, folds)
     own, examples = examples, examples or read_examples(configs[0])
-    metric, wanted = examples.metrics[0], min(trials or len(points or ()), len(points) if points else sys.maxsize)
-    if trials and wanted < trials:
-        console.say(f"The grid has {wanted} points, so there are {wanted} trials instead of {trials}.")
+    metric, count = examples.metrics[0], min(trials or len(points or ()), len(points) if points else sys.maxsize)
+    if trials and count < trials:
+        console.say(f"The grid has {count} points, so there are {count} trials instead of {trials}.")
     folder = RunFolder(run)
     if overwrite or not run.exists():
         for one in {one.model_dump_json(exclude=NOT_OF_START): one for one in configs}.values():
@@ -100,12 +100,11 @@ def run_tune(
         study = _study(library, run, config, space, _contents(config, examples))
         folder.begin()  # not before: a refused call leaves the list of files of a finished search as it is
         began = time.monotonic()
-        with console.progress("tuning", wanted, done=len(_done(study)), unit="trials") as advance:
-            while len(_done(study)) < wanted:
+        with console.progress("tuning", count, done=len(_done(study)), unit="trials") as advance:
+            while len(_done(study)) < count:
                 if hours is not None and time.monotonic() - began > hours * 3600:
                     console.say(
-                        f"The time limit of {hours:g} h is reached: {len(_done(study))} of {wanted} "
-                        "trials are finished."
+                        f"The time limit of {hours:g} h is reached: {len(_done(study))} of {count} trials are finished."
                     )
                     break
                 trial = _ask(library, study, config.train.seed, points)
@@ -122,7 +121,7 @@ def run_tune(
             more = _confirmed(config, run, study, metric, confirm, plan, of_fold)
         elif confirm or plan:
             console.say("The best settings are not compared with the given ones: there is no time left.")
-        return _finish(study, run, metric, wanted, {**_importance(library, study), **more})
+        return _finish(study, run, metric, count, {**_importance(library, study), **more})
 
 
 def _confirmed(
@@ -261,11 +260,11 @@ def _optuna() -> object:
 def _contents(config: FinetuneConfig, examples: Examples) -> dict[str, str]:
     """Returns hashes of the examples and of the start model: trials of other contents cannot be compared."""
     texts = {"train_file": examples.train, "dev_file": examples.dev}
-    found = {
+    contents = {
         name: xxhash.xxh3_128_hexdigest(repr([(e.texts, e.label, e.tabular, e.weight) for e in some]).encode())
         for name, some in texts.items()
     }
-    return {**found, "model": hash_model_folder(model_folder(config.model))}
+    return {**contents, "model": hash_model_folder(model_folder(config.model))}
 
 
 def _study(
@@ -273,25 +272,25 @@ def _study(
 ) -> "optuna.Study":
     """Returns the study of a folder, new or resumed, without interrupted trials."""
     storage = _journal(library, run / STUDY)
-    named: dict[str, object] = {
+    arguments: dict[str, object] = {
         "storage": storage,
         "study_name": "search",
         "pruner": library.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS),
     }
     known_names = library.get_all_study_names(storage)  # create_study with load_if_exists would write to the file
     study: optuna.Study = (
-        library.load_study(**named) if known_names else library.create_study(**named, direction="maximize")
+        library.load_study(**arguments) if known_names else library.create_study(**arguments, direction="maximize")
     )
-    wanted = {
+    settings = {
         name: value for name, value in flatten(config.model_dump(mode="json")).items() if name not in FREE_SETTINGS
     }
-    wanted["space"] = {name: vars(v) if isinstance(v, Range) else list(v) for name, v in space.items()}
-    wanted |= contents  # instead of paths: the files may have moved
+    settings["space"] = {name: vars(v) if isinstance(v, Range) else list(v) for name, v in space.items()}
+    settings |= contents  # instead of paths: the files may have moved
     known = study.user_attrs.get(_SETTINGS)
     if known is None:
-        study.set_user_attr(_SETTINGS, wanted)
+        study.set_user_attr(_SETTINGS, settings)
         return study
-    check_unchanged(run, "trials", known, wanted)
+    check_unchanged(run, "trials", known, settings)
     states = library.trial.TrialState
     for trial in study.get_trials(states=(states.RUNNING,)):
         study.tell(trial.number, state=states.FAIL, skip_if_finished=True)
@@ -334,9 +333,7 @@ def _complete(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
     return [trial for trial in _done(study) if trial.value is not None and trial.state.name == "COMPLETE"]
 
 
-def _finish(
-    study: "optuna.Study", run: Path, metric: str, wanted: int, more: Mapping[str, object]
-) -> dict[str, object]:
+def _finish(study: "optuna.Study", run: Path, metric: str, count: int, more: Mapping[str, object]) -> dict[str, object]:
     """Writes the results, and copies the best model to RUN/model. more: what else is known of the search."""
     done = _done(study)
     states = {"COMPLETE": "done", "PRUNED": "given up", "FAIL": "failed"}
@@ -359,7 +356,7 @@ def _finish(
     results = {
         "metric": metric,
         "positive": study.best_trial.user_attrs.get("positive", {}),
-        "wanted": wanted,
+        "wanted": count,
         **counts,
         "best": rows[0],
         "trials": rows,

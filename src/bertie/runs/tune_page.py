@@ -46,10 +46,10 @@ def render_tune_page(results: Mapping[str, Any]) -> Report:
     ]
     report.section("Trials").table([*names, shown, "state", "time"], table)
     means = [
-        [name, setting_text(value), sum(found) / len(found), len(found)]
+        [name, setting_text(value), sum(values) / len(values), len(values)]
         for name in names
         for value in sorted({row["settings"][name] for row in ended}, key=str)
-        if (found := [row[metric] for row in ended if row["settings"][name] == value])
+        if (values := [row[metric] for row in ended if row["settings"][name] == value])
     ]
     if len(means) < len(ended) * len(names):  # values that came up more than once
         report.section("Values", f"Mean {shown} of the trials with each value.")

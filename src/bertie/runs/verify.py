@@ -130,13 +130,13 @@ def _run_looks(run: Path) -> Iterator[Look]:
 def _files(folder: Path) -> str:
     """Compares every file with checksums.json, and lists files without a checksum."""
     if (folder / checksums.CHECKSUMS).exists():
-        found = checksums.check_files(folder, covered=covered)
-        if found.damage:
+        result = checksums.check_files(folder, covered=covered)
+        if result.damage:
             raise DataError(
-                " ".join(found.damage[:_DAMAGED_FILES_SHOWN])
-                + f" ({len(found.damage)} in all)" * (len(found.damage) > _DAMAGED_FILES_SHOWN)
+                " ".join(result.damage[:_DAMAGED_FILES_SHOWN])
+                + f" ({len(result.damage)} in all)" * (len(result.damage) > _DAMAGED_FILES_SHOWN)
             )
-        return f"files intact: {found.files:,}" + _uncovered(found.uncovered)
+        return f"files intact: {result.files:,}" + _uncovered(result.uncovered)
     if (folder / RESULTS).is_file():
         raise DataError(
             f"{folder / checksums.CHECKSUMS} is missing: it was deleted, or the process was killed before it was "
@@ -206,12 +206,12 @@ def _metrics(run: Path) -> str:
 
 
 def _checkpoint(run: Path, folder: Path) -> str:
-    found = checkpoint.verify_checkpoint(folder)
-    position = found.state["metrics_bytes"]
+    point = checkpoint.verify_checkpoint(folder)
+    position = point.state["metrics_bytes"]
     metrics = read_small(run / log.METRICS, most=log.MAX_LOG_BYTES) if os.path.lexists(run / log.METRICS) else b""
     if len(metrics) < position or metrics[:position][-1:] not in (b"", b"\n"):
         raise DataError(f"{log.METRICS} has changed since {folder.name} was saved: it has {len(metrics):,} bytes.")
-    if xxhash.xxh3_128_hexdigest(metrics[:position]) != found.state["metrics_xxh3_128"]:
+    if xxhash.xxh3_128_hexdigest(metrics[:position]) != point.state["metrics_xxh3_128"]:
         raise DataError(f"{log.METRICS} has changed since {folder.name} was saved: its bytes differ.")
     size = sum(path.stat().st_size for path in folder.iterdir())
     return f"intact: {size:,} bytes"
@@ -246,10 +246,10 @@ def _tokenizer(run: Path) -> str:
     if not isinstance(config, PretrainConfig) or expected is None:
         return "not recorded"
     folder = model_folder(config.tokenizer or config.model)
-    found = Tokenizer.load(folder).fingerprint
-    if found != expected:
-        raise DataError(f"{folder} now contains another tokenizer: {found} instead of {expected}.")
-    return f"the same: {found}"
+    actual = Tokenizer.load(folder).fingerprint
+    if actual != expected:
+        raise DataError(f"{folder} now contains another tokenizer: {actual} instead of {expected}.")
+    return f"the same: {actual}"
 
 
 def _corpus(run: Path) -> str:
@@ -261,10 +261,10 @@ def _corpus(run: Path) -> str:
         raise BadFile(f"{CONFIG} is damaged: it is that of a pre-training run, but the run has read no corpus.")
     if config.features.column:
         tokenizer = Tokenizer.load(model_folder(config.tokenizer or config.model))
-        found = Captions.read(Path(config.corpus), config.features, tokenizer).fingerprint
-        if found != identity["corpus"]:
-            raise DataError(f"{config.corpus} now contains other rows: {found} instead of {identity['corpus']}.")
-        return f"{config.corpus} is the same: {found}"
+        actual = Captions.read(Path(config.corpus), config.features, tokenizer).fingerprint
+        if actual != identity["corpus"]:
+            raise DataError(f"{config.corpus} now contains other rows: {actual} instead of {identity['corpus']}.")
+        return f"{config.corpus} is the same: {actual}"
     expected = identity["corpus"] if isinstance(identity["corpus"], list) else [identity["corpus"]]
     paths = [config.corpus] if config.corpus else [corpus.path for corpus in config.corpora]
     if len(paths) != len(expected):
@@ -299,11 +299,13 @@ def _folders_read(run: Path) -> str:
 def _models_read(run: Path) -> str:
     """Checks that the folders of the start model and of a teacher are unchanged."""
     config, identity = run_config(run), run_identity(run)
-    named = models_named(config) if isinstance(config, PretrainConfig) else {}
-    read = {setting: folder for setting, folder in named.items() if identity.get(setting, folder) != folder}
+    models = models_named(config) if isinstance(config, PretrainConfig) else {}
+    read = {setting: folder for setting, folder in models.items() if identity.get(setting, folder) != folder}
     for setting, folder in read.items():
-        if (found := hash_model_folder(model_folder(folder))) != identity[setting]:
-            raise DataError(f"{folder} ({setting}) now contains another model: {found} instead of {identity[setting]}.")
+        if (actual := hash_model_folder(model_folder(folder))) != identity[setting]:
+            raise DataError(
+                f"{folder} ({setting}) now contains another model: {actual} instead of {identity[setting]}."
+            )
     return "; ".join(f"{folder} ({setting}) is the same" for setting, folder in read.items()) or "none"
 
 

@@ -85,8 +85,8 @@ def task_of(facts: Facts) -> Task | None:
             f"Add it: {add}"
         )
     if trained.task not in TASKS:
-        found = (kind.of_model(facts, {}) for _, kind in TASKS.items())
-        return next((task for task in found if task is not None), None)
+        tasks = (kind.of_model(facts, {}) for _, kind in TASKS.items())
+        return next((task for task in tasks if task is not None), None)
     try:
         task = TASKS[trained.task].of_model(facts, trained.task_options)
     except UsageError as error:

@@ -170,9 +170,9 @@ class Answerer(ABC):
         tokens = self.tokens_of(tokenizer)
         if tokens is None:
             return self
-        found = copy.copy(self)
-        object.__setattr__(found, "tokens", tokens)
-        return found
+        task = copy.copy(self)
+        object.__setattr__(task, "tokens", tokens)
+        return task
 
     def tokens_of(self, tokenizer: Tokenizer) -> Any:
         """Returns what the task needs of a tokenizer to learn or to answer; nothing for most tasks."""

@@ -58,8 +58,8 @@ class EntailedTask(SequenceTask):
         """Each text with each hypothesis; of those too long the text is cut."""
         claims = hypotheses(self.labels, self.hypothesis)
         pairs = [Example((" ".join(example.texts), claim)) for example in examples for claim in claims]
-        found = encode_examples(pairs, tokenizer, max_length=max_length, too_long="truncate")
-        return found.grouped([len(claims)] * len(examples))
+        encoded = encode_examples(pairs, tokenizer, max_length=max_length, too_long="truncate")
+        return encoded.grouped([len(claims)] * len(examples))
 
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns one label, or (multi) all labels with a probability above 0.5. logits (W, L)"""
@@ -70,12 +70,12 @@ class EntailedTask(SequenceTask):
             scores_EC = softmax(logits[:, self.entails].reshape(len(examples), -1))
         answers = []
         for row in scores_EC.tolist():
-            named = dict(zip(self.labels, row, strict=True))
+            by_label = dict(zip(self.labels, row, strict=True))
             if self.multi:
-                answers.append(Prediction(tuple(label for label, p in named.items() if p >= 0.5), None, named))
+                answers.append(Prediction(tuple(label for label, p in by_label.items() if p >= 0.5), None, by_label))
             else:
-                best = max(named, key=named.__getitem__)
-                answers.append(Prediction(best, named[best], named))
+                best = max(by_label, key=by_label.__getitem__)
+                answers.append(Prediction(best, by_label[best], by_label))
         return answers
 
     @classmethod
@@ -109,6 +109,6 @@ class NearestTask(EmbedTask):
             raise DataError("Candidates are labels of single texts; these are pairs. Name the column with --text.")
         answers = []
         for row in compare_vectors(self.finished(logits), self.vectors_CH, self.similarity).tolist():
-            named = dict(zip(self.labels, row, strict=True))
-            answers.append(Prediction(self.labels[int(np.argmax(row))], None, named))
+            by_label = dict(zip(self.labels, row, strict=True))
+            answers.append(Prediction(self.labels[int(np.argmax(row))], None, by_label))
         return answers

@@ -316,13 +316,15 @@ class EmbedTask(Task):
         """Two where the other texts of a step are the wrong answers."""
         return 2 if self.loss_kind in ("in_batch_negatives", "cosent") else 1
 
-    def continued(self, sentence: SentenceModules, given: Collection[str] = ()) -> tuple[Self, list[str]]:
-        """Returns the task with the settings of the start model's folder, except those in `given`, and a note of
+    def continued(self, sentence: SentenceModules, explicit: Collection[str] = ()) -> tuple[Self, list[str]]:
+        """Returns the task with the settings of the start model's folder, except those in `explicit`, and a note of
         them."""
-        own = {name: value for name, value in _settings(sentence).items() if name not in given}
+        own = {name: value for name, value in _settings(sentence).items() if name not in explicit}
         shown = {**own, "prompts": [name for name, text in own.get("prompts", {}).items() if text]}
-        told = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in shown.items() if value)
-        notes = [f"the start model's settings are kept: {told}"] if told else []
+        settings = ", ".join(
+            f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in shown.items() if value
+        )
+        notes = [f"the start model's settings are kept: {settings}"] if settings else []
         notes += ["the start model's Dense modules are not continued"] if sentence.dense else []
         return replace(self, **own), notes
 
@@ -344,8 +346,8 @@ class EmbedTask(Task):
             for example in examples
             for place, text in enumerate(example.texts)
         ]
-        found = encode_examples(texts, tokenizer, max_length=max_length, too_long=too_long)
-        return found.grouped([len(example.texts) for example in examples])
+        encoded = encode_examples(texts, tokenizer, max_length=max_length, too_long=too_long)
+        return encoded.grouped([len(example.texts) for example in examples])
 
     @property
     def side_prompts(self) -> tuple[str, str]:
@@ -500,14 +502,14 @@ class EmbedTask(Task):
 
         Settings that `sentence-transformers` reads have precedence over those that Bertie wrote.
         """
-        found = cls.told(facts.sentence, settings)
-        return found or (cls.make((), settings) if settings and not facts.heads else None)
+        task = cls.told(facts.sentence, settings)
+        return task or (cls.make((), settings) if settings and not facts.heads else None)
 
     @classmethod
     def told(cls, sentence: SentenceModules, settings: Mapping[str, Any] = MappingProxyType({})) -> Self | None:
         """Returns the task that the files of `sentence-transformers` describe; None where they describe no vectors."""
-        found = _settings(sentence)
-        return replace(cls.make((), {**settings, **found}), dense=sentence.dense) if found else None
+        stored = _settings(sentence)
+        return replace(cls.make((), {**settings, **stored}), dense=sentence.dense) if stored else None
 
     def files(self, config: EncoderConfig, max_length: int) -> dict[str, Any]:
         """Returns the files that `sentence-transformers` reads in addition to the model."""

@@ -151,9 +151,9 @@ class MultiLabelTask(TabularTask, CalibratedTask):
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Reads labels from a JSON list, from "a, b" (an empty field has none), or from a 1 in each label's column."""
-        found = example(fields, replace(columns, label=None), line)
-        if isinstance(found, BadRecord) or columns.label is None:
-            return found
+        row = example(fields, replace(columns, label=None), line)
+        if isinstance(row, BadRecord) or columns.label is None:
+            return row
         names: list[str] = []
         if columns.label in fields:
             value = fields[columns.label]
@@ -166,10 +166,10 @@ class MultiLabelTask(TabularTask, CalibratedTask):
                 value = cell_labels(value)
                 if isinstance(value, str) and value.lstrip().startswith("["):
                     return BadRecord(line, f"{columns.label} begins with [ and is not a JSON list")
-            given = value if isinstance(value, list) else value.split(columns.separator)
+            values = value if isinstance(value, list) else value.split(columns.separator)
             if isinstance(value, list) and (hot := _hot(value)):
-                return replace(found, label=hot)
-            found_names = [as_text(name) for name in given]
+                return replace(row, label=hot)
+            found_names = [as_text(name) for name in values]
             if not all(isinstance(name, str) for name in found_names):
                 return BadRecord(line, f"{columns.label} has an item that is not a label")
             names = [name.strip() for name in found_names]
@@ -179,7 +179,7 @@ class MultiLabelTask(TabularTask, CalibratedTask):
                 if value not in YES | NO:
                     return BadRecord(line, f"{name} is neither 0 nor 1")
                 names += [name] if value in YES else []
-        return replace(found, label=tuple(sorted(set(filter(None, names)))))
+        return replace(row, label=tuple(sorted(set(filter(None, names)))))
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
@@ -190,8 +190,8 @@ class MultiLabelTask(TabularTask, CalibratedTask):
         if (threshold := cls.make(("any",), options).threshold) is not None and not 0 <= threshold <= 1:
             raise WrongValue(f"task_options.threshold is {threshold:g}; it must be between 0 and 1.")
         lists = (example.label for example in examples)
-        found = {label for one in lists for label in (*one, *(one.all if isinstance(one, Renamed) else ()))}
-        return cls.make(names if names and found <= set(names) else label_names(found), options)
+        labels = {label for one in lists for label in (*one, *(one.all if isinstance(one, Renamed) else ()))}
+        return cls.make(names if names and labels <= set(names) else label_names(labels), options)
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
         """Warns about labels only in dev, labels with one example, and examples without labels."""
@@ -208,7 +208,7 @@ class MultiLabelTask(TabularTask, CalibratedTask):
         sets: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
         for one in (one for one in train if one.vectors is None):
             sets.setdefault(one.texts, set()).add(tuple(one.label))
-        if unclear := sum(len(found) > 1 for found in sets.values()):
+        if unclear := sum(len(variants) > 1 for variants in sets.values()):
             notes.append(
                 f"{unclear:,} training texts occur with different labels, and each row counts as all labels of its text"
             )
@@ -305,8 +305,8 @@ class MultiLabelTask(TabularTask, CalibratedTask):
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Renders labels as lists."""
-        truth, given = ", ".join(example.label) or "none", prediction.label_text
-        return replace(super().render(example, prediction), truth=truth, given=given)
+        truth, answer = ", ".join(example.label) or "none", prediction.label_text
+        return replace(super().render(example, prediction), truth=truth, given=answer)
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
         """Subgroups also by the number of true labels."""

@@ -128,8 +128,8 @@ class SeveralTask(Task):
         return ("label", *(f"heads.{name}.{key}" for name in self.members for key in self.part(name).table_columns))
 
     def __post_init__(self) -> None:
-        named = [f"{name}/{label}" for name, one in self.members.items() for label in one.labels or ("score",)]
-        object.__setattr__(self, "labels", tuple(named))
+        labels = [f"{name}/{label}" for name, one in self.members.items() for label in one.labels or ("score",)]
+        object.__setattr__(self, "labels", tuple(labels))
 
     @classmethod
     def of(cls, parts: Mapping[str, tuple[Task, int, str]]) -> Self:
@@ -219,14 +219,14 @@ class SeveralTask(Task):
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the predictions of all heads for each example; a head for pairs has none for a single text."""
         parts = {name: self.part(name).decode(logits, encoded, examples) for name in self.members}
-        found = list[Prediction]()
+        predictions = list[Prediction]()
         for number, example in enumerate(examples):
             reads = {name: one.texts == len(example.texts) for name, one in self.members.items()}
             row = {name: parts[name][number] for name, own in reads.items() if own}
             silent = {name: unread_reason(self.members[name].texts) for name, own in reads.items() if not own}
             labels = {name: one.label for name, one in row.items()}
-            found.append(SeveralPrediction(labels, parts=row, silent=silent))
-        return found
+            predictions.append(SeveralPrediction(labels, parts=row, silent=silent))
+        return predictions
 
     def scores(self) -> SeveralScores:
         """Returns a counter for each head."""

@@ -139,8 +139,8 @@ def assign_pieces(
     if sum(sizes) <= room:
         return [tuple(slice(0, size) for size in sizes)]
     if not windows:
-        kept = longest_first(sizes[0], sizes[1], room) if len(sizes) == 2 else (room,)
-        return [tuple(slice(0, size) for size in kept)]
+        cut = longest_first(sizes[0], sizes[1], room) if len(sizes) == 2 else (room,)
+        return [tuple(slice(0, size) for size in cut)]
     long = max(range(len(sizes)), key=sizes.__getitem__)
     short = min(min(sizes), room // 2) if len(sizes) == 2 else 0
     size = room - short
@@ -193,8 +193,8 @@ class TaskSource:
         encoded, targets = self.encoded, self.targets
         vectors = {name: array for name, array in encoded.extra.items() if name == VECTORS}
         tabular = {} if encoded.tabular is None else {"tabular": encoded.tabular}
-        told = {**targets.sequence, **targets.token, **vectors, **tabular}
-        for array in (encoded.input_ids, encoded.token_type_ids, encoded.starts, encoded.windows, *told.values()):
+        arrays = {**targets.sequence, **targets.token, **vectors, **tabular}
+        for array in (encoded.input_ids, encoded.token_type_ids, encoded.starts, encoded.windows, *arrays.values()):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 

@@ -80,8 +80,8 @@ class TagPrediction(Prediction):
     @property
     def entities(self) -> list[Entity]:
         """The entities of the tags, by characters of the text."""
-        found = tag_entities(self.label)
-        return [Entity(type, self.spans[start][0], self.spans[end - 1][1]) for type, start, end in found]
+        entities = tag_entities(self.label)
+        return [Entity(type, self.spans[start][0], self.spans[end - 1][1]) for type, start, end in entities]
 
     def as_json(self) -> dict[str, Any]:
         """Returns words with their characters, tags and probabilities; and entities, unless every word is one."""
@@ -89,11 +89,11 @@ class TagPrediction(Prediction):
             {"text": self.text[start:end], "start": start, "end": end, "label": tag, "probability": round(p, 6)}
             for tag, p, start, end in self.tagged_words
         ]
-        found = [
+        entities = [
             {"type": type, "text": self.text[start:end], "start": start, "end": end}
             for type, start, end in self.entities
         ]
-        return {"words": words, "entities": found}
+        return {"words": words, "entities": entities}
 
     def render(self, texts: Sequence[str]) -> RenderedExample:
         """Returns the text with its entities marked: each word, where the tags are parts of speech."""
@@ -181,8 +181,8 @@ class TaggingTask(Task):
         spans = (span for example in examples for span in words_of(example, "word"))
         unit = "character" if all(end - start == 1 for start, end in spans) else "word"
         scheme = options.get("scheme", "as_given")
-        found = {tag for example in examples for tag in rewrite(example.label, scheme)}
-        labels = names if found <= set(names) else tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag)))
+        tags = {tag for example in examples for tag in rewrite(example.label, scheme)}
+        labels = names if tags <= set(names) else tuple(sorted(tags, key=lambda tag: (tag != OUTSIDE, tag)))
         return cls.make(labels, {"unit": unit, **options})
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
@@ -222,18 +222,18 @@ class TaggingTask(Task):
         import torch
 
         head = cast("FeatureHead", model.heads[self.output])
-        found: NDArray[np.float32] | None = None
+        features: NDArray[np.float32] | None = None
         with torch.inference_mode(), console.progress("features", len(encoded.lengths), unit="sequences") as advance:
             for sequences in token_budget(encoded.lengths, max_tokens=_PASS_TOKENS):
                 batch = batch_of_examples(encoded, sequences).to(model.device)
                 features_TF = head.select(model.encode(batch)).float().cpu().numpy()
-                if found is None:
+                if features is None:
                     shape = (len(encoded.input_ids), features_TF.shape[1])
                     file = tempfile.TemporaryFile()  # noqa: SIM115 (it goes with the array)
-                    found = np.memmap(file, np.float32, mode="w+", shape=shape)
-                found[ranges(encoded.starts[sequences], encoded.starts[sequences + 1])] = features_TF
+                    features = np.memmap(file, np.float32, mode="w+", shape=shape)
+                features[ranges(encoded.starts[sequences], encoded.starts[sequences + 1])] = features_TF
                 advance(len(sequences))
-        return {} if found is None else {_FEATURES_TARGET: found}
+        return {} if features is None else {_FEATURES_TARGET: features}
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
@@ -293,14 +293,14 @@ class TaggingTask(Task):
         assert isinstance(prediction, TagPrediction)
         truth = rewrite(example.label, self.scheme)
         answers = zip(truth, prediction.label, prediction.probabilities, strict=True)
-        return sum(p for true, given, p in answers if true != given)
+        return sum(p for true, predicted, p in answers if true != predicted)
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Renders the sentence with the wrong words marked, and the entities that differ."""
         assert isinstance(prediction, TagPrediction)
         text, truth = example.texts[0], rewrite(example.label, self.scheme)
         answers = zip(prediction.spans, truth, prediction.label, strict=True)
-        wrong = [(*span, GIVEN, f"{given}, not {true}") for span, true, given in answers if true != given]
+        wrong = [(*span, GIVEN, f"{predicted}, not {true}") for span, true, predicted in answers if true != predicted]
         both = [replace(prediction, label=tuple(tags)).entities for tags in (truth, prediction.label)]
         missed, made_up = (
             ", ".join(f"{one.type} {text[one.start : one.end]}" for one in a if one not in b) or "nothing else"

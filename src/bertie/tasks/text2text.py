@@ -182,8 +182,8 @@ class Text2TextTask(Task):
         full = np.flatnonzero(targets.sequence["target_length"] == self.max_target_length)
         ids = self.tokens.ids([str(examples[i].label) for i in full.tolist()])
         cut = sum(len(one) >= self.max_target_length for one in ids)
-        told = f"{cut:,} of {len(examples):,} targets are longer than {self.max_target_length} tokens with the end"
-        return f"{told}: truncated (task_options.max_target_length)" if cut else ""
+        note = f"{cut:,} of {len(examples):,} targets are longer than {self.max_target_length} tokens with the end"
+        return f"{note}: truncated (task_options.max_target_length)" if cut else ""
 
     def counts(self, batch: "Batch") -> dict[str, int]:
         """Returns the number of target tokens."""

@@ -50,18 +50,18 @@ def assemble_tokenizer(
                 '{"tokenizer_class": "AlbertTokenizer"}.'
             )
         check_folder_kind(folder, "model", "tokenizer")
-        wanted = " or ".join(row.files) if row else VOCABULARY
+        expected = " or ".join(row.files) if row else VOCABULARY
         if folder.is_dir():
-            found, hint = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing", ""
+            names, hint = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing", ""
         else:
             place = " The tokenizer of a model that has a name is bertie.load(NAME).tokenizer."
-            found, hint = "no such folder", f"{place}{model_hint(folder)}"
-        raise DataError(f"{folder} has neither tokenizer.json nor {wanted} (found: {found}).{hint}")
+            names, hint = "no such folder", f"{place}{model_hint(folder)}"
+        raise DataError(f"{folder} has neither tokenizer.json nor {expected} (found: {names}).{hint}")
     path = folder / there[0]
     if path.name == VOCABULARY:
         row = row or BERT_FORMAT
-        named = {f"{role}_token": token for role, token in row.special.items()}
-        engine = bert_engine(read_vocabulary(path), {**named, **settings}, path)
+        tokens = {f"{role}_token": token for role, token in row.special.items()}
+        engine = bert_engine(read_vocabulary(path), {**tokens, **settings}, path)
         if row.japanese:  # the words come separated by spaces
             engine.normalizer, engine.pre_tokenizer = None, pre_tokenizers.WhitespaceSplit()
         _add_more(engine, settings, row, _add_later(engine, folder, settings))
@@ -70,16 +70,16 @@ def assemble_tokenizer(
         return engine, row, []
     if path.name == BYTE_VOCABULARY:
         engine, row = _byte_level(folder, settings, row)
-        kept = []
+        files = []
     else:
         assert row is not None
         model = read_model(path)
         with guarded(path):
             engine = _sentencepiece(model, settings, row)
-        kept = [path.name]
+        files = [path.name]
     _add_tokens(engine, folder, settings, row)
     set_template(engine, settings, row)
-    return engine, row, kept
+    return engine, row, files
 
 
 def _byte_level(folder: Path, settings: TokenizerSettings, row: Format | None) -> tuple[tokenizers.Tokenizer, Format]:
@@ -187,10 +187,10 @@ def _add_more(engine: tokenizers.Tokenizer, settings: TokenizerSettings, row: Fo
     engine.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in extra])
 
 
-def _token(named: object, content: str, *, lstrip: bool) -> AddedToken:
+def _token(entry: object, content: str, *, lstrip: bool) -> AddedToken:
     flags = {"lstrip": lstrip, "normalized": False}
-    if isinstance(named, dict):
-        flags = {name: bool(named.get(name)) for name in TOKEN_FLAGS}
+    if isinstance(entry, dict):
+        flags = {name: bool(entry.get(name)) for name in TOKEN_FLAGS}
     return AddedToken(content, special=True, **flags)
 
 

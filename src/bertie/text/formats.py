@@ -274,16 +274,16 @@ def find_format(folder: Path, settings: TokenizerSettings) -> Format | None:
     model_type = (
         model_type.removeprefix("bertie-") if isinstance(model_type, str) else None
     )  # as models/codec.py writes
-    named = settings.get("tokenizer_class") or config.get("tokenizer_class")
-    named = named.removesuffix("Fast") if isinstance(named, str) else None
+    class_name = settings.get("tokenizer_class") or config.get("tokenizer_class")
+    class_name = class_name.removesuffix("Fast") if isinstance(class_name, str) else None
     for row in FORMATS:
-        if family in row.model_types or named in row.classes:
+        if family in row.model_types or class_name in row.classes:
             return row
     if family in BY_FAMILY:
         return BY_FAMILY[str(family)]
-    if named is not None and named not in ANY_CLASS and not (folder / "tokenizer.json").is_file():
+    if class_name is not None and class_name not in ANY_CLASS and not (folder / "tokenizer.json").is_file():
         raise DataError(
-            f"{folder}: tokenizer_class is {named[:80]!r}, which needs custom code that Bertie does not have. "
+            f"{folder}: tokenizer_class is {class_name[:80]!r}, which needs custom code that Bertie does not have. "
             "Save a tokenizer.json with the library of this class. Supported classes: "
             f"{', '.join(name for row in FORMATS for name in row.classes)}."
         )

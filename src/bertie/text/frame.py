@@ -51,7 +51,7 @@ def find_frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) 
 
     Raises DataError for a frame that no model could read.
     """
-    one, two = found = _frames(engine, cls, sep)
+    one, two = both = _frames(engine, cls, sep)
     for frame, texts in ((one, 1), (two, 2)):
         if len(frame.text_types) != texts:
             raise DataError(f"The template for {texts} text(s) has {len(frame.text_types)} texts.")
@@ -59,7 +59,7 @@ def find_frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) 
             raise DataError(f"A template has segment {most:,}; it must be below {MAX_SEGMENTS}.")
         if unknown := [i for i in itertools.chain(*frame.gaps) if engine.id_to_token(i) is None]:
             raise DataError(f"A template has the id {unknown[0]:,}, which is not in the vocabulary.")
-    return found
+    return both
 
 
 def _frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> tuple[Frame, Frame]:

@@ -235,26 +235,27 @@ def check_algorithm(name: str) -> None:
 def _left_out(words: dict[str, int], alphabet: set[str], marks: str) -> list[str]:
     """Returns the characters of the corpus without a token, the most frequent first, and says how many and which."""
     ranked, counts = _ranked(words)
-    found = [character for character in ranked if character not in alphabet]
-    if found:
-        share = sum(counts[character] for character in found) / counts.total()
-        told = (
-            f"The vocabulary leaves out {counted(len(found), 'character')} of {len(set(ranked) - {*marks}):,}, unknown "
-            f"when read ({100 * share:.2g}% of the text): {' '.join(found[:_LEFT_OUT_SHOWN])}"
-            f"{' ...' * (len(found) > _LEFT_OUT_SHOWN)}"
+    lacking = [character for character in ranked if character not in alphabet]
+    if lacking:
+        share = sum(counts[character] for character in lacking) / counts.total()
+        advice = (
+            f"The vocabulary leaves out {counted(len(lacking), 'character')} of {len(set(ranked) - {*marks}):,}, "
+            "unknown "
+            f"when read ({100 * share:.2g}% of the text): {' '.join(lacking[:_LEFT_OUT_SHOWN])}"
+            f"{' ...' * (len(lacking) > _LEFT_OUT_SHOWN)}"
         )
         if share > 1 - COVERAGE:  # more than what is rare
-            console.warn(f"A larger --size or --limit-alphabet keeps more characters. {told}")
+            console.warn(f"A larger --size or --limit-alphabet keeps more characters. {advice}")
         else:
-            console.say(told)
-    return found
+            console.say(advice)
+    return lacking
 
 
 def covering_characters(words: dict[str, int]) -> list[str]:
     """Returns the fewest characters that cover COVERAGE of all occurrences, the most frequent first."""
     ranked, counts = _ranked(words)
-    wanted, covered, count = COVERAGE * counts.total(), 0, 0
-    while count < len(ranked) and covered < wanted:
+    target, covered, count = COVERAGE * counts.total(), 0, 0
+    while count < len(ranked) and covered < target:
         covered += counts[ranked[count]]
         count += 1
     return ranked[:count]

@@ -138,10 +138,10 @@ def fit(
                 f"train.batch_size ({train.batch_size}) is smaller than the number of processes "
                 f"({world.size}). Set it to at least {world.size}."
             )
-        found = find_checkpoint(run, resume)
+        saved = find_checkpoint(run, resume)
         dtype = precision.choose_dtype(train.precision, device)
-        if found is not None and train.precision == "auto":  # as it began: the machine may be another
-            dtype = precision.dtype_of_checkpoint(found.state["identity"].get("train.precision"), dtype)
+        if saved is not None and train.precision == "auto":  # as it began: the machine may be another
+            dtype = precision.dtype_of_checkpoint(saved.state["identity"].get("train.precision"), dtype)
         if world.main:
             precision.tell_precision(precision.why(train.precision, dtype, device))
         stack.enter_context(precision.computing_in(model, dtype))
@@ -166,7 +166,7 @@ def fit(
                 stack.enter_context(graphs.graphed_layers(model.encoder))
             loop.meter = meter or loop.meter
             loop.callbacks = Callbacks([*callbacks_of(train), *callbacks])
-            start = loop.start(found, allow_change, begin)
+            start = loop.start(saved, allow_change, begin)
             if world.main and config is not None:
                 configs.save_settings(config, run / "run.yaml")
             metric = train.metric or LOSS
@@ -242,29 +242,29 @@ class _Loop:
 
     def start(
         self,
-        found: Checkpoint | None,
+        saved: Checkpoint | None,
         allow_change: Collection[str] | None,
         begin: Callable[[Checkpoint | None], None] | None,
     ) -> int:
         """Loads the checkpoint to resume from, and returns the number of completed steps."""
         step, position = 0, 0
-        if found is not None:
-            check_identity(found, self.identity, allow_change)
-            if found.step > self.train.steps:
+        if saved is not None:
+            check_identity(saved, self.identity, allow_change)
+            if saved.step > self.train.steps:
                 raise UsageError(
-                    f"{found.folder} is beyond the last step: train.steps is "
+                    f"{saved.folder} is beyond the last step: train.steps is "
                     f"{self.train.steps:,}. Raise train.steps, or use another run folder."
                 )
-            self._load(found)
-            step, position = found.step, found.state["metrics_bytes"]
-            console.say(f"Resuming from {found.folder}.")
+            self._load(saved)
+            step, position = saved.step, saved.state["metrics_bytes"]
+            console.say(f"Resuming from {saved.folder}.")
         if self.world.add_counts({"step": step})["step"] != step * self.world.size:
             raise UsageError(f"Ranks see different checkpoints in {self.run}. All ranks must share the folder.")
         if self.world.main:
             if begin is not None:
-                begin(found)
-            if found is not None and not found.belongs_to(self.run):
-                log.copy_metrics(found.folder.parent, self.run, position)
+                begin(saved)
+            if saved is not None and not saved.belongs_to(self.run):
+                log.copy_metrics(saved.folder.parent, self.run, position)
             self.log = MetricsLog(self.run, position, step=step)
         return step
 
@@ -494,20 +494,20 @@ class _Loop:
         stopped.by_hand = self.request.name == "SIGINT"
         raise stopped
 
-    def _load(self, found: Checkpoint) -> None:
+    def _load(self, saved: Checkpoint) -> None:
         """Restores weights, optimizer and the sums that are not logged yet."""
-        weights, ours = found.tensors(checkpoint.MODEL), _weights(self.model)
-        where = str(found.folder / checkpoint.MODEL)
+        weights, ours = saved.tensors(checkpoint.MODEL), _weights(self.model)
+        where = str(saved.folder / checkpoint.MODEL)
         if {name: t.shape for name, t in weights.items()} != {name: t.shape for name, t in ours.items()}:
             raise DataError(f"{where} has the weights of a model of another shape.")
         for name, tensor in ours.items():
             own(tensor).copy_(part_of(weights[name], tensor))
-        self.updates.load(found.tensors(checkpoint.OPTIMIZER), str(found.folder))
-        self.metrics.window = MetricsWindow(**found.state["window"])
-        self.before_s, self.evaluated_at = found.state["elapsed_s"], found.state["evaluated_at"]
-        self.meter.resume(found.state.get("usage", {}))
-        if found.belongs_to(self.run):
-            self.saved_at = found.step
+        self.updates.load(saved.tensors(checkpoint.OPTIMIZER), str(saved.folder))
+        self.metrics.window = MetricsWindow(**saved.state["window"])
+        self.before_s, self.evaluated_at = saved.state["elapsed_s"], saved.state["evaluated_at"]
+        self.meter.resume(saved.state.get("usage", {}))
+        if saved.belongs_to(self.run):
+            self.saved_at = saved.step
 
     def _tick(self) -> None:
         """Adds the time since the last measurement to the training time."""
@@ -529,6 +529,6 @@ def _looks(run: Path, step: int) -> tuple[tuple[int, dict[str, float]], ...]:
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
     """Returns the parameters and the persistent buffers of a model, each once."""
-    kept = model.state_dict().keys()
-    named = [*model.named_parameters(), *model.named_buffers()]
-    return {name: tensor.detach() for name, tensor in named if name in kept}
+    names = model.state_dict().keys()
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    return {name: tensor.detach() for name, tensor in tensors if name in names}

@@ -229,10 +229,10 @@ def of_units(
                 for metric, values in metrics_of(sums).items():
                     draws.setdefault(metric, []).append(values)
         drawn = np.concatenate(draws[name])
-        found: NDArray[np.float64] = drawn[np.isfinite(drawn)]  # a resample may lack what the metric divides by
+        finite: NDArray[np.float64] = drawn[np.isfinite(drawn)]  # a resample may lack what the metric divides by
         if name in centered:
-            found = np.maximum(found + own[name] - np.median(found), 0)
-        return middle(found)
+            finite = np.maximum(finite + own[name] - np.median(finite), 0)
+        return middle(finite)
 
     own = {name: float(value) for name, value in metrics_of(counts.sum(0)).items()}
     return {

@@ -39,7 +39,7 @@ def write_debiased_model(
     *,
     how: str = "leace",
     swaps: Swaps,
-    asked: Asked | None = None,
+    request: Asked | None = None,
     tuned: Mapping[str, FinetuneConfig] | None = None,
     seeds: int = _SEEDS,
     overwrite: bool = False,
@@ -51,7 +51,7 @@ def write_debiased_model(
     without a part that can be changed, DataError for too few texts.
     """
     remedy(how)
-    source, asked = ModelFolder(model), asked or Asked(controls=False)
+    source, request = ModelFolder(model), request or Asked(controls=False)
     folder = source.path
     FolderKind.named("model").check(out, overwrite=overwrite, new=True)
     source.load(trainable=True)
@@ -70,24 +70,24 @@ def write_debiased_model(
     check_removable(loaded, texts, swaps, how)
     before = _price(loaded, texts, "before")
     subject = Subject(ModelInternals(loaded).engine("auto"), loaded.tokenizer)
-    removed, maps = remove_concept(loaded, subject, texts, swaps, how, seed=asked.seed)
-    with FolderKind.named("model").new(out, overwrite=overwrite) as made:
-        source.write_like(loaded, made)
+    removed, maps = remove_concept(loaded, subject, texts, swaps, how, seed=request.seed)
+    with FolderKind.named("model").new(out, overwrite=overwrite) as out_folder:
+        source.write_like(loaded, out_folder)
         for place, erasure in maps:
             if place.weights is None:
-                write_dense(made, erasure)
-    kept: list[dict[str, Scored]] = [{}, {}]
-    audits = [audit(one, asked, device=device, keep=into) for one, into in zip((folder, out), kept, strict=True)]
-    found = {
+                write_dense(out_folder, erasure)
+    scores: list[dict[str, Scored]] = [{}, {}]
+    audits = [audit(one, request, device=device, keep=into) for one, into in zip((folder, out), scores, strict=True)]
+    results = {
         "model": str(model),
         "how": how,
         "removed": [asdict(one) for one in removed],
         "pseudo_perplexity": {"before": before, "after": _price(loaded, texts, "after")},
         "fine_tuned": fine_tuned(folder, out, tuned or {}, seeds=seeds),
-        "figures": _both(*audits, *kept),
+        "figures": _both(*audits, *scores),
     }
-    add_remedy_to_card(out, found)
-    return found
+    add_remedy_to_card(out, results)
+    return results
 
 
 def _reads(config: FinetuneConfig, place: VectorPlace) -> bool:
@@ -114,14 +114,14 @@ def _both(
     before: dict[str, Any], after: dict[str, Any], scores: dict[str, Scored], later_scores: dict[str, Scored]
 ) -> list[dict[str, Any]]:
     """Returns every figure before and after, and the paired difference."""
-    found, keys = list[dict[str, object]](), ("value", "low", "high", "items")
+    rows, keys = list[dict[str, object]](), ("value", "low", "high", "items")
     later = {(one["name"], each["name"]): each for one in after["sets"] for each in one["figures"]}
     for one in before["sets"]:
         name = one["name"]
         apart = differences(SETS[name], scores[name], later_scores[name], seed=before["seed"])
         for first in one["figures"]:
             if (second := later.get((name, first["name"]))) and first["name"] in apart:
-                found.append(
+                rows.append(
                     {
                         "set": one["title"],
                         "name": first["name"],
@@ -132,4 +132,4 @@ def _both(
                         "difference": asdict(apart[first["name"]]),
                     }
                 )
-    return found
+    return rows

@@ -46,10 +46,10 @@ class Figure:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> "Figure":
+    def from_json(cls, fields: Mapping[str, Any]) -> "Figure":
         """Returns what `as_json` wrote."""
-        controls = {name: Control(**found[name]) for name in ("random", "shuffled") if found[name]}
-        return cls(**{**found, **controls})
+        controls = {name: Control(**fields[name]) for name in ("random", "shuffled") if fields[name]}
+        return cls(**{**fields, **controls})
 
 
 def compute_figures(
@@ -71,18 +71,18 @@ def compute_figures(
 
 def scored(items: Sequence[object], scores: Sequence[Score]) -> Scored:
     """Returns the items that have a score, and their scores."""
-    kept = [(item, score) for item, score in zip(items, scores, strict=True) if not isinstance(score, str)]
-    return [item for item, _ in kept], [score for _, score in kept]
+    pairs = [(item, score) for item, score in zip(items, scores, strict=True) if not isinstance(score, str)]
+    return [item for item, _ in pairs], [score for _, score in pairs]
 
 
 def _shuffled(
     audited: AuditSet[object], items: Sequence[object], scores: Sequence[Score], shuffles: int, seed: int
 ) -> dict[str, Control]:
-    rng, found = np.random.default_rng(seed), dict[str, list[float]]()
+    rng, values = np.random.default_rng(seed), dict[str, list[float]]()
     for _ in range(shuffles):
         for name, one in audited.measures(*audited.shuffled(items, scores, rng)).items():
-            found.setdefault(name, []).append(one.value)
-    return {name: Control(float(np.mean(values)), *middle(np.array(values))) for name, values in found.items()}
+            values.setdefault(name, []).append(one.value)
+    return {name: Control(float(np.mean(values)), *middle(np.array(values))) for name, values in values.items()}
 
 
 def _figure(name: str, own: AuditMeasure, random: AuditMeasure | None, shuffled: Control | None, unit: str) -> Figure:

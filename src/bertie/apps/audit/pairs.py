@@ -79,12 +79,12 @@ class CrowsPairs(AuditSet[SentencePair]):
 
     def read(self, subject: Subject, source: AuditSource) -> Read[SentencePair]:
         """Returns the pairs of all files."""
-        found = Read[SentencePair]()
+        pairs = Read[SentencePair]()
         for path in source.paths:
             rows, skipped = read_table(path, CROWS_COLUMNS, _pair)
-            found.items += rows
-            found.skipped[path.name] = skipped
-        return found
+            pairs.items += rows
+            pairs.skipped[path.name] = skipped
+        return pairs
 
     def scores(self, subject: Subject, items: Sequence[SentencePair]) -> list[Score]:
         """Returns for each pair {"shared": [more, less], "differing": [more, less] or None}."""
@@ -98,37 +98,37 @@ class CrowsPairs(AuditSet[SentencePair]):
             for form in forms
             for side in (0, 1)
         ]
-        values, found = log_p(subject, rows), list[Score]()
+        values, scores = log_p(subject, rows), list[Score]()
         for i, pair in enumerate(items):
             if not fits[i]:
-                found.append(f"longer than {subject.max_length} tokens")
+                scores.append(f"longer than {subject.max_length} tokens")
                 continue
             shared, differing = values[4 * i : 4 * i + 2], values[4 * i + 2 : 4 * i + 4]
             sides = (0, 1) if pair.stereo else (1, 0)
             both = all(len(side) for side in differing)
-            found.append(
+            scores.append(
                 {
                     "shared": [float(shared[side].sum()) for side in sides],
                     "differing": [float(differing[side].mean()) for side in sides] if both else None,
                 }
             )
-        return found
+        return scores
 
     def measures(self, items: Sequence[SentencePair], scores: Sequence[Score]) -> dict[str, AuditMeasure]:
         """Returns the percentage of pairs for all, by direction (without ties) and by kind, in both forms."""
-        found: dict[str, AuditMeasure] = {}
+        measures: dict[str, AuditMeasure] = {}
         for form, name in _FORMS.items():
             rows = [(pair, *_rounded(score[form])) for pair, score in zip(items, scores, strict=True) if score[form]]
             if not rows:
                 continue
-            found[f"{name}: all pairs"] = _share([a > b for _, a, b in rows])
+            measures[f"{name}: all pairs"] = _share([a > b for _, a, b in rows])
             for stereo, label in ((True, "stereotypes"), (False, "anti-stereotypes")):
                 if wins := [a > b for pair, a, b in rows if pair.stereo == stereo and a != b]:
-                    found[f"{name}: {label}"] = _share(wins)
+                    measures[f"{name}: {label}"] = _share(wins)
             kinds = dict.fromkeys(pair.kind for pair, *_ in rows)
             for kind in sorted(kinds, key=lambda one: -sum(pair.kind == one for pair, *_ in rows)):
-                found[f"{name}: {kind}"] = _share([a > b for pair, a, b in rows if pair.kind == kind])
-        return found
+                measures[f"{name}: {kind}"] = _share([a > b for pair, a, b in rows if pair.kind == kind])
+        return measures
 
     def shuffled(
         self, items: Sequence[SentencePair], scores: Sequence[Score], rng: np.random.Generator

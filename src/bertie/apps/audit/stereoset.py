@@ -54,12 +54,12 @@ def scored_terms(terms: Sequence[tuple[str, str]], scores: Sequence[Sequence[flo
     and anti-stereotype count as anti-stereotype. Intervals: bootstrap over the terms.
     """
     domains = list(dict.fromkeys(domain for domain, _ in terms))
-    found: dict[str, AuditMeasure] = {}
+    measures: dict[str, AuditMeasure] = {}
     for chosen in ("all", *(domains if len(domains) > 1 else ())):
         rows = [i for i, (domain, _) in enumerate(terms) if chosen in ("all", domain)]
         name = domains[0] if len(domains) == 1 else chosen
-        found |= _measures(name, [terms[i][1] for i in rows], [scores[i] for i in rows])
-    return found
+        measures |= _measures(name, [terms[i][1] for i in rows], [scores[i] for i in rows])
+    return measures
 
 
 def _measures(name: str, terms: Sequence[str], scores: Sequence[Sequence[float]]) -> dict[str, AuditMeasure]:
@@ -99,16 +99,16 @@ class StereoSet(AuditSet[StereoContext]):
 
     def read(self, subject: Subject, source: AuditSource) -> Read[StereoContext]:
         """Returns the contexts of this part in all files."""
-        found = Read[StereoContext]()
+        result = Read[StereoContext]()
         for path in source.paths:
             if path.suffix == ".json":
                 contexts = _json(path)
             else:
                 contexts, skipped = read_table(path, STEREOSET_COLUMNS, _context)
-                found.skipped[path.name] = skipped
-            earlier = set(found.items)  # the JSON files repeat the tables
-            found.items += [one for one in contexts if (BLANK in one.text) == self.inside and one not in earlier]
-        return found
+                result.skipped[path.name] = skipped
+            earlier = set(result.items)  # the JSON files repeat the tables
+            result.items += [one for one in contexts if (BLANK in one.text) == self.inside and one not in earlier]
+        return result
 
     def measures(self, items: Sequence[StereoContext], scores: Sequence[Score]) -> dict[str, AuditMeasure]:
         """Returns lms, ss and icat for all contexts and by domain."""
@@ -147,10 +147,10 @@ class InsideSentence(StereoSet):
     def scores(self, subject: Subject, items: Sequence[StereoContext]) -> list[Score]:
         """Returns the mean probability of each filler's tokens, in the order of ORDER."""
         fillers = [[filler(one.text, sentence) for sentence in one.sentences] for one in items]
-        groups, found = [], list[Score]()
+        groups, scores = [], list[Score]()
         for one, words in zip(items, fillers, strict=True):
             if not all(words):
-                found.append("the word of the blank was not found")
+                scores.append("the word of the blank was not found")
                 continue
             texts = [one.text.replace(BLANK, word) for word in words]
             start = one.text.index(BLANK)
@@ -159,14 +159,14 @@ class InsideSentence(StereoSet):
                 for encoding, word in zip(subject.tokenizer.encode_batch(texts), words, strict=True)
             ]
             if any(len(row.ids) > subject.max_length for three in rows for row in three):
-                found.append(f"longer than {subject.max_length} tokens")
+                scores.append(f"longer than {subject.max_length} tokens")
             elif not all(rows):
-                found.append("a word without tokens")
+                scores.append("a word without tokens")
             else:
                 groups += rows
-                found.append(None)
+                scores.append(None)
         values = iter(log_p(subject, groups))
-        return [[float(np.exp(next(values)).mean()) for _ in _ORDER] if one is None else one for one in found]
+        return [[float(np.exp(next(values)).mean()) for _ in _ORDER] if one is None else one for one in scores]
 
 
 class BetweenSentences(StereoSet):
@@ -191,8 +191,8 @@ class BetweenSentences(StereoSet):
     def scores(self, subject: Subject, items: Sequence[StereoContext]) -> list[Score]:
         """Returns the probability that each sentence follows, in the order of ORDER."""
         pairs = [(one.text, sentence) for one in items for sentence in one.sentences]
-        found = PairHead("nsp").judge(subject.engine, subject.tokenizer, pairs, max_length=subject.max_length)
-        return [[verdict.yes for verdict in found[3 * i : 3 * i + 3]] for i in range(len(items))]
+        verdicts = PairHead("nsp").judge(subject.engine, subject.tokenizer, pairs, max_length=subject.max_length)
+        return [[verdict.yes for verdict in verdicts[3 * i : 3 * i + 3]] for i in range(len(items))]
 
 
 def filler(context: str, sentence: str) -> str:
@@ -213,8 +213,8 @@ def _context(fields: NamedCells, line: int) -> StereoContext | BadRecord:
 
 def _json(path: Path) -> list[StereoContext]:
     """Reads dev.json of the release ({"data": {"intrasentence": [...]}}), or a list of its items."""
-    found = File(path).read_json()
-    data = found.get("data", found) if isinstance(found, dict) else {"": found}
+    content = File(path).read_json()
+    data = content.get("data", content) if isinstance(content, dict) else {"": content}
     try:
         return [_of_json(one) for part in data.values() for one in part]
     except (KeyError, TypeError, AttributeError, ValueError) as error:

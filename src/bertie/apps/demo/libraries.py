@@ -66,8 +66,8 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
     """
     files = [(path, library) for library in libraries for path in PythonPackage(library).files()]
     cache, key = CACHE.expanduser() / "bertie" / "documentation.jsonl", _key(files)
-    if (kept := _kept(cache, key)) is not None:
-        return kept
+    if (passages := _kept(cache, key)) is not None:
+        return passages
     modules = []
     with console.progress("reading documentation", len(files), unit="files") as advance, ExitStack() as stack:
         pool = stack.enter_context(ProcessPoolExecutor(workers)) if workers > 1 else None

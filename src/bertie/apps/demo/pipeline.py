@@ -45,12 +45,12 @@ def run_demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwr
     text: input of `bertie corpus`, instead of the documentation of installed packages. minutes: the time budget. Raises
     UsageError when the folder contains something else, and errors of the stages.
     """
-    asked = {"text": text, "minutes": minutes}
+    options = {"text": text, "minutes": minutes}
     with DEMO.held(run, overwrite=overwrite):
         if not (run / "demo.json").exists():
-            File(run / "demo.json").write_json({"asked": asked | _content(text), **describe_run(text)})
-        elif (before := File(run / "demo.json").read_json()["asked"]) | asked != before:
-            DEMO.check_unchanged(run, before, before | asked)
+            File(run / "demo.json").write_json({"asked": options | _content(text), **describe_run(text)})
+        elif (before := File(run / "demo.json").read_json()["asked"]) | options != before:
+            DEMO.check_unchanged(run, before, before | options)
         elif before | _content(text) != before:
             raise UsageError(f"{text} has changed since the demo in {run}. Choose another folder, or pass --overwrite.")
         return DemoPipeline(run, text=text, minutes=minutes).go()
@@ -125,8 +125,8 @@ class DemoPipeline:
         """Documentation of installed packages -> documents for pre-training, labeled passages for fine-tuning and
         testing."""
         modules = libraries.read_libraries(workers=os.cpu_count() or 1)
-        kept = [module for module in modules if not libraries.is_held_out(module)]
-        write_lines(self.run / "documents.jsonl", ({"text": m.text, "module": m.name} for m in kept))
+        training = [module for module in modules if not libraries.is_held_out(module)]
+        write_lines(self.run / "documents.jsonl", ({"text": m.text, "module": m.name} for m in training))
         train, test = libraries.labelled_passages(modules)
         test = libraries.draw_passages(test, settings.TEST // len(libraries.LIBRARIES), seed=0)
         chosen = {seed: libraries.draw_passages(train, settings.PER_LABEL, seed=seed) for seed in settings.DEMO_SEEDS}
@@ -285,13 +285,13 @@ class DemoPipeline:
         if documents is None:
             File(self.run / "task.json").write_json({"skipped": pairs.SKIP_REASONS})
             return
-        train, test, seen = documents
+        train, test, note = documents
         count = settings.PER_LABEL * len(libraries.LIBRARIES)
         self.write_task(
             {seed: [pair.row() for pair in pairs.draw_pairs(train, count, seed=seed)] for seed in settings.DEMO_SEEDS},
             [pair.row() for pair in pairs.draw_pairs(test, settings.TEST, seed=0)],
             labels=list(pairs.PAIR_LABELS),
-            about=pairs.PAIRS_ABOUT.format(train=count, test=settings.TEST, seen=seen),
+            about=pairs.PAIRS_ABOUT.format(train=count, test=settings.TEST, seen=note),
         )
 
     def write_task(self, train: dict[int, list[dict[str, str]]], test: list[dict[str, str]], **facts: object) -> None:

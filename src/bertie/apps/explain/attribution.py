@@ -89,12 +89,12 @@ class ExplainedOutput:
 
     def answers(self, ids_KS: Tensor, target: Target | None = None) -> Floats:
         """Returns the number, or another target, for some versions of the text, without gradients. (K, S) -> (K,)"""
-        found = []
+        answers = []
         with torch.no_grad():
             for part in torch.split(ids_KS, max(1, _BATCH_TOKENS // ids_KS.shape[1])):
                 number = (target or self.target)(self.logits(part))
-                found.append(number.double().cpu().numpy())
-        return np.concatenate(found)
+                answers.append(number.double().cpu().numpy())
+        return np.concatenate(answers)
 
     def gradients(self, vectors_KSE: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the numbers (K,) for token vectors, and their gradients (K, S, E)."""

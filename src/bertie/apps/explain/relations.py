@@ -39,8 +39,8 @@ def word_attention(probs_LNSS: Floats, first_W: NDArray[np.int64], last_W: NDArr
     """
     at = np.arange(probs_LNSS.shape[-1])
     of_word_WS = ((at >= first_W[:, None]) & (at <= last_W[:, None])).astype(probs_LNSS.dtype)
-    found: Floats = (of_word_WS / of_word_WS.sum(1, keepdims=True)) @ probs_LNSS @ of_word_WS.T
-    return found
+    words_LNWW: Floats = (of_word_WS / of_word_WS.sum(1, keepdims=True)) @ probs_LNSS @ of_word_WS.T
+    return words_LNWW
 
 
 def guess_words(words_LNWW: Floats) -> NDArray[np.int64]:
@@ -48,8 +48,8 @@ def guess_words(words_LNWW: Floats) -> NDArray[np.int64]:
     others = words_LNWW.copy()
     at = np.arange(others.shape[-1])
     others[..., at, at] = -1.0
-    found: NDArray[np.int64] = np.stack([others.argmax(-1), others.argmax(-2)])
-    return found
+    guesses: NDArray[np.int64] = np.stack([others.argmax(-1), others.argmax(-2)])
+    return guesses
 
 
 NO_HEAD = -1  # of a word whose head is not read
@@ -87,9 +87,9 @@ class RelationCounts:
         counts: dict[str, RelationCount] = getattr(self, table)
         for name in (relation, *((ALL,) if relation != LEFT_OUT else ())):
             shape = (2, *right_XW.shape[:-1])
-            found = counts.setdefault(name, RelationCount(np.zeros(2, np.int64), np.zeros(shape, np.int64)))
-            found.words[half] += right_XW.shape[-1]
-            found.right[half] += right_XW.sum(-1)
+            count = counts.setdefault(name, RelationCount(np.zeros(2, np.int64), np.zeros(shape, np.int64)))
+            count.words[half] += right_XW.shape[-1]
+            count.right[half] += right_XW.sum(-1)
 
 
 def control_heads(examples: Sequence[Example], seed: int = 0) -> list[NDArray[np.int64]]:
@@ -105,12 +105,12 @@ def control_heads(examples: Sequence[Example], seed: int = 0) -> list[NDArray[np
                 distances[relation].append(head - 1 - place)
     rng = np.random.default_rng(seed)
     dealt = {relation: iter(rng.permutation(one).tolist()) for relation, one in distances.items()}
-    found = []
+    heads = []
     for example in examples:
         count = len(example.label)
         at = [place + next(dealt[name]) if head else NO_HEAD for place, (head, name) in enumerate(example.label)]
-        found.append(np.array([one if 0 <= one < count else NO_HEAD for one in at], np.int64))
-    return found
+        heads.append(np.array([one if 0 <= one < count else NO_HEAD for one in at], np.int64))
+    return heads
 
 
 def count_relations(
@@ -200,5 +200,5 @@ def list_relations(counts: RelationCounts, random: RelationCounts, least: int = 
 
 
 def _accuracy(counts: Mapping[str, RelationCount], relation: str) -> float | None:
-    found = counts.get(relation)
-    return found.crossed() / int(found.words.sum()) if found else None
+    count = counts.get(relation)
+    return count.crossed() / int(count.words.sum()) if count else None

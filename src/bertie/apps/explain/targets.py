@@ -50,8 +50,8 @@ def question_of(
         )
     head = _head(model)
     if facts.texts not in (None, len(texts)):
-        wants, given = ("pairs of texts", "two texts") if facts.texts == 2 else ("single texts", "one text")
-        raise UsageError(f"The model was trained on {wants}. Pass {given}.")
+        wants, got = ("pairs of texts", "two texts") if facts.texts == 2 else ("single texts", "one text")
+        raise UsageError(f"The model was trained on {wants}. Pass {got}.")
     length = max_length or min(
         facts.max_length or tokenizer.max_length, model.config.max_length
     )  # what `predict` reads
@@ -187,10 +187,10 @@ def _place_of_mask(name: str, encoding: Encoding, tokenizer: Tokenizer) -> int:
 
 def _masked(logits: Tensor, tokenizer: Tokenizer, label: str) -> tuple[Decisions, tuple[int, ...], str]:
     if label:
-        found = tokenizer.ids([label])[0]
-        if len(found) != 1:
-            raise UsageError(f"--target {label!r} is {len(found)} tokens; a masked word is one token.")
-        at = int(found[0])
+        ids = tokenizer.ids([label])[0]
+        if len(ids) != 1:
+            raise UsageError(f"--target {label!r} is {len(ids)} tokens; a masked word is one token.")
+        at = int(ids[0])
         if at == tokenizer.special_id("unk"):
             raise UsageError(f"--target {label!r} is not in the vocabulary. Choose a word that is one token.")
     else:

@@ -66,16 +66,16 @@ def onnx_folder(
     )
     onnx_ir.save(graph, path, external_data=f"{path.name}_data" if large else None)
     facts = OnnxEngine(path).facts
-    wanted = expected(ModelInternals(model).engine(), facts.essential_outputs, sequences)
-    found = [_checked(path, wanted, force=force)]
+    expected_outputs = expected(ModelInternals(model).engine(), facts.essential_outputs, sequences)
+    graphs = [_checked(path, expected_outputs, force=force)]
     if int8:
         replaced = _write_int8(path, smaller, sequences)
-        found.append(replace(_checked(smaller, wanted, force=force, quantized=True), replaced=replaced))
+        graphs.append(replace(_checked(smaller, expected_outputs, force=force, quantized=True), replaced=replaced))
     card = folder / "README.md"
-    told = re.sub(r"```python\n.*?```", USE, card.read_text("utf-8"), flags=re.DOTALL)
-    lines = [f"`{one.name}`: {one.parity}.{'' if one.passed else FORCED_NOTE}" for one in found]
-    card.write_text(told + "\n## ONNX\n\n" + "".join(f"- {line}\n" for line in lines), "utf-8")
-    return found
+    text = re.sub(r"```python\n.*?```", USE, card.read_text("utf-8"), flags=re.DOTALL)
+    lines = [f"`{one.name}`: {one.parity}.{'' if one.passed else FORCED_NOTE}" for one in graphs]
+    card.write_text(text + "\n## ONNX\n\n" + "".join(f"- {line}\n" for line in lines), "utf-8")
+    return graphs
 
 
 def import_onnx() -> None:
@@ -104,8 +104,8 @@ def check_tokenizer(folder: Path, tokenizer: Any, texts: Sequence[str]) -> None:
             )
 
 
-def _checked(path: Path, wanted: Expected, *, force: bool, quantized: bool = False) -> ExportedGraph:
-    parity = compare_graph(OnnxEngine(path), wanted)
+def _checked(path: Path, reference: Expected, *, force: bool, quantized: bool = False) -> ExportedGraph:
+    parity = compare_graph(OnnxEngine(path), reference)
     passed = parity.near if quantized else parity.equal
     if not passed and not force:
         kind = "The int8 graph" if quantized else "The graph"
@@ -127,8 +127,8 @@ def _write_int8(source: Path, target: Path, sequences: Sequence[Sequences]) -> i
         probe = Path(name) / source.name
         _save(watched(graph), probe)
         replaced = quantized(graph, OnnxEngine(probe), chosen)
-    told = next(iter(graph.metadata_props))
-    told.value = told.value.replace("float32 (ONNX Runtime)", "int8 (ONNX Runtime)")
+    metadata = next(iter(graph.metadata_props))
+    metadata.value = metadata.value.replace("float32 (ONNX Runtime)", "int8 (ONNX Runtime)")
     _save(graph, target)
     return replaced
 

@@ -150,9 +150,9 @@ def probe(
     )
 
 
-def _names(given: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
+def _names(names: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
     """Returns names as texts; a single name is one of them."""
-    return (str(given),) if isinstance(given, str | PathLike) else tuple(map(str, given))
+    return (str(names),) if isinstance(names, str | PathLike) else tuple(map(str, names))
 
 
 @checked_arguments

@@ -113,9 +113,9 @@ class LabelProbe:
     def measure(self, train: ProbeSample, test: ProbeSample, *, control: bool, seed: int) -> MetricSums:
         """Trains a logistic regression and counts right labels."""
         a, b = self._both(train.sentences, test.sentences)
-        told, truth = labels.control_labels(a, b, seed) if control else (a.labels, b.labels)
-        found = labels.predicted_labels(a.vectors(train.vectors), told, b.vectors(test.vectors))
-        return {"accuracy": labels.item_counts(b, found, truth)}
+        labels_used, truth = labels.control_labels(a, b, seed) if control else (a.labels, b.labels)
+        predicted = labels.predicted_labels(a.vectors(train.vectors), labels_used, b.vectors(test.vectors))
+        return {"accuracy": labels.item_counts(b, predicted, truth)}
 
 
 @dataclass(frozen=True)
@@ -139,20 +139,20 @@ class TreeProbe:
         """Returns the metrics of a chain: every word next to the one before it."""
         places = (np.arange(len(one.spans), dtype=np.float64) for one in test)
         chains = [np.abs(place[:, None] - place) for place in places]
-        found = self._counts(chains, [trees.sentence_tree(one) for one in test])
-        return "words in a chain", {name: float(REDUCE[name](sums.sum(0))) for name, sums in found.items()}
+        counts = self._counts(chains, [trees.sentence_tree(one) for one in test])
+        return "words in a chain", {name: float(REDUCE[name](sums.sum(0))) for name, sums in counts.items()}
 
     def measure(self, train: ProbeSample, test: ProbeSample, *, control: bool, seed: int) -> MetricSums:
         """Trains the structural probe and counts edges and correlations."""
-        told, truth = (
+        tree_list, truth = (
             [trees.control_tree(one, seed) if control else trees.sentence_tree(one) for one in sample.sentences]
             for sample in (train, test)
         )
-        map_HR = trees.fit_structural_probe(_by_sentence(train), told, seed=seed)
+        map_HR = trees.fit_structural_probe(_by_sentence(train), tree_list, seed=seed)
         return self._counts([trees.predicted(x, map_HR) for x in _by_sentence(test)], truth)
 
-    def _counts(self, distances: Sequence[NDArray[np.float64]], told: Sequence[trees.Tree]) -> MetricSums:
-        edges, rho = trees.edge_counts(distances, told)
+    def _counts(self, distances: Sequence[NDArray[np.float64]], targets: Sequence[trees.Tree]) -> MetricSums:
+        edges, rho = trees.edge_counts(distances, targets)
         return {"uuas": edges, "spearman": rho}
 
 
@@ -202,12 +202,12 @@ def compute_metric_figures(parts: Mapping[str, MetricSums], metric: str) -> dict
     stacked = np.concatenate([parts[part][metric] for part in PROBE_PARTS], 1)
 
     def metrics_of(sums: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        found = dict(zip(PROBE_PARTS, map(REDUCE[metric], np.split(sums, len(PROBE_PARTS), -1)), strict=True))
+        values = dict(zip(PROBE_PARTS, map(REDUCE[metric], np.split(sums, len(PROBE_PARTS), -1)), strict=True))
         return {
-            **found,
-            "selectivity": found["model"] - found["control"],
-            "random_selectivity": found["random"] - found["random_control"],
-            "gain": found["model"] - found["random"],
+            **values,
+            "selectivity": values["model"] - values["control"],
+            "random_selectivity": values["random"] - values["random_control"],
+            "gain": values["model"] - values["random"],
         }
 
     return {

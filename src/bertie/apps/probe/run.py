@@ -126,12 +126,12 @@ class ProbeUnit:
         return [probes.compute_metric_figures(parts, metric) for metric in self.probe.metrics]
 
     def _rows(self, model: str, split: str, layer: int) -> NDArray[np.float32]:
-        found = self.data.vectors(model, split, layer)
+        vectors = self.data.vectors(model, split, layer)
         if self.probe.whole:
-            return found
+            return vectors
         sentences = self.data.train if split == "train" else self.data.test
-        kept = np.repeat([self.probe.usable(one) for one in sentences], [len(one.spans) for one in sentences])
-        rows: NDArray[np.float32] = found[kept]
+        usable = np.repeat([self.probe.usable(one) for one in sentences], [len(one.spans) for one in sentences])
+        rows: NDArray[np.float32] = vectors[usable]
         return rows
 
 
@@ -201,14 +201,14 @@ def _finished(run: Path, identity: Mapping[str, object]) -> dict[str, object] | 
 
 def _rows(path: Path) -> dict[tuple[str, int], list[dict[str, object]]]:
     """Returns the finished layers of a run. A line that was cut when its process was killed is removed."""
-    found = {}
+    rows = {}
     if path.exists():
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]
         if whole != lines:
             path.write_text("".join(whole), encoding="utf-8")
-        found = {(row["probe"], row["layer"]): row["figures"] for row in map(json.loads, whole)}
-    return found
+        rows = {(row["probe"], row["layer"]): row["figures"] for row in map(json.loads, whole)}
+    return rows
 
 
 def _units(model: TorchModel, settings: ProbeSettings, folder: Path) -> Iterator[ProbeUnit]:
@@ -220,17 +220,19 @@ def _units(model: TorchModel, settings: ProbeSettings, folder: Path) -> Iterator
         for train, test, kind in zip(settings.train, tests, kinds, strict=True)
     ]
     models = {"model": model, "random": random_weights(model, settings.seed)}
-    made: dict[tuple[int, bool], ProbeData] = {}
+    cache: dict[tuple[int, bool], ProbeData] = {}
 
     def data(number: int, whole: bool) -> ProbeData:
-        if (number, whole) not in made:
-            found, prepare = sources[number], _mixed if whole else _plain
+        if (number, whole) not in cache:
+            source, prepare = sources[number], _mixed if whole else _plain
             splits = [
-                prepare(some, tokenizer, model.config.max_length, settings.seed) for some in (found.train, found.test)
+                prepare(some, tokenizer, model.config.max_length, settings.seed) for some in (source.train, source.test)
             ]
             name = f"{number}-{'sentences' if whole else 'words'}"
-            made[number, whole] = ProbeData(name, found, splits[0], splits[1], whole, folder, models, settings.pooling)
-        return made[number, whole]
+            cache[number, whole] = ProbeData(
+                name, source, splits[0], splits[1], whole, folder, models, settings.pooling
+            )
+        return cache[number, whole]
 
     count, files = 0, ", ".join(settings.train)
     for name, one in probes.chosen_probes(settings.probes).items():
@@ -242,10 +244,10 @@ def _units(model: TorchModel, settings: ProbeSettings, folder: Path) -> Iterator
         elif settings.probes and unit is None:
             raise DataError(f"{files}: no sentence has what {name!r} needs: {one.needs}.")
         elif unit is not None:
-            told = f"{unit.data.source.name}: {name!r} has one answer in all sentences to train on ({one.title})"
+            problem = f"{unit.data.source.name}: {name!r} has one answer in all sentences to train on ({one.title})"
             if settings.probes:
-                raise DataError(f"{told}, so nothing can be learned. Pass other sentences, or omit it.")
-            console.warn(f"{told}, so it is left out.")
+                raise DataError(f"{problem}, so nothing can be learned. Pass other sentences, or omit it.")
+            console.warn(f"{problem}, so it is left out.")
     if not count:
         raise DataError(
             f"{files}: no sentence can be probed. It must fit into {model.config.max_length} tokens. Of a text, it "
@@ -260,10 +262,10 @@ def _plain(sentences: Sequence[Sentence], tokenizer: Tokenizer, length: int, see
 
 def _mixed(sentences: Sequence[Sentence], tokenizer: Tokenizer, length: int, seed: int) -> list[Sentence]:
     """Returns sentences in order, and then the same shuffled, where both can be read."""
-    found = with_shuffled(sentences, seed)
-    half = len(found) // 2
-    fits = np.array(readable_sentences(found, tokenizer, length), np.bool_).reshape(2, half).all(0)
-    return [one for one, fine in zip(found, np.tile(fits, 2), strict=True) if fine]
+    both = with_shuffled(sentences, seed)
+    half = len(both) // 2
+    fits = np.array(readable_sentences(both, tokenizer, length), np.bool_).reshape(2, half).all(0)
+    return [one for one, fine in zip(both, np.tile(fits, 2), strict=True) if fine]
 
 
 def random_weights(model: TorchModel, seed: int) -> TorchModel:

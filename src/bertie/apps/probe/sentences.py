@@ -56,9 +56,9 @@ def source(
     skipped, more = SkipReport(), (most + 1) // 2
     held_out: Sequence[Sentence]
     if test is None:
-        found = _sample(train, kind, encoding, most + more, seed, skipped)
-        cut = len(found) - len(found) // 3
-        sample, held_out = found[:cut], found[cut:]
+        sentences = _sample(train, kind, encoding, most + more, seed, skipped)
+        cut = len(sentences) - len(sentences) // 3
+        sample, held_out = sentences[:cut], sentences[cut:]
     else:
         sample = _sample(train, kind, encoding, most, seed, skipped)
         held_out = _sample(test, kind, encoding, more, seed, skipped)
@@ -72,17 +72,17 @@ def source(
 def _sample(
     path: Path | str, kind: str, encoding: str, most: int, seed: int, skipped: SkipReport
 ) -> Sequence[Sentence]:
-    rng, chosen, seen = np.random.default_rng(seed), list[Sentence](), 0
+    rng, chosen, count = np.random.default_rng(seed), list[Sentence](), 0
     for row in read_sentences(path, kind, encoding):
         skipped.count(row)
         if isinstance(row, BadRecord):
             continue
-        seen += 1  # each sentence has the same probability: Vitter 1985, algorithm R
+        count += 1  # each sentence has the same probability: Vitter 1985, algorithm R
         if len(chosen) < max(1, most):
             chosen.append(row)
-        elif (place := int(rng.integers(seen))) < max(1, most):
+        elif (place := int(rng.integers(count))) < max(1, most):
             chosen[place] = row
-    if not seen:
+    if not count:
         why = str(skipped) if skipped.total else "The file is empty."
         raise DataError(f"{path} has no sentence that can be read. {why}")
     random.Random(seed).shuffle(chosen)

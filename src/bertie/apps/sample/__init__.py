@@ -79,18 +79,18 @@ def table(name: str, language: str = "en", rows: int | None = None, seed: int = 
     kind = SAMPLE_TABLES[name]
     make, rows = Registry("language", kind.languages.items())[language], kind.rows if rows is None else rows
     rng = random.Random(seed)
-    found: dict[str, _Row] = {}
+    unique: dict[str, _Row] = {}
     repeats = 0
-    while len(found) < rows:
-        row = make(len(found), rng)
-        repeats = repeats + 1 if (key := json.dumps(row)) in found else 0
+    while len(unique) < rows:
+        row = make(len(unique), rng)
+        repeats = repeats + 1 if (key := json.dumps(row)) in unique else 0
         if repeats > MOST_REPEATS:
             raise UsageError(
-                f"{name} has little more than {len(found):,} different rows; {rows:,} were asked for. Pass --rows "
-                f"{len(found)} or less."
+                f"{name} has little more than {len(unique):,} different rows; {rows:,} were asked for. Pass --rows "
+                f"{len(unique)} or less."
             )
-        found[key] = row
-    table = list(found.values())
+        unique[key] = row
+    table = list(unique.values())
     rng.shuffle(table)
     return table
 

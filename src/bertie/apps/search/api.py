@@ -150,23 +150,23 @@ def open_index(
         (3, True)
     """
     folder, where = Path(folder), WhereModels(precision, engine, device)
-    opened = STORES[store](folder, url)
-    stored = opened.get("embedder")
+    index = STORES[store](folder, url)
+    stored = index.get("embedder")
     if embed is not None and not stored:
-        raise UsageError(f"{opened.where} has no vectors. Make them: bertie index -o {folder} --embed {_folder(embed)}")
+        raise UsageError(f"{index.where} has no vectors. Make them: bertie index -o {folder} --embed {_folder(embed)}")
     embedder = None
     if stored and not no_embed:
         place = Path(stored["folder"]) if embed is None else _folder(embed)
         if not place.is_dir():
             raise DataError(
-                f"The model of the vectors of {opened.where} was at {place}. Pass where it is now "
+                f"The model of the vectors of {index.where} was at {place}. Pass where it is now "
                 "(--embed MODEL), or --no-embed."
             )
         model = embedder_of(place if embed is None else embed, where)
-        checked_embedder(opened, model)
+        checked_embedder(index, model)
         embedder = model.load()
     return Searcher(
-        opened,
+        index,
         embedder=embedder,
         ranker=None if rerank is None else _opened(rerank, where).predictor(),
         reader=None if answer is None else _opened(answer, where).predictor(),

@@ -40,13 +40,13 @@ class Embedded(Store):
         more = min(gone, _EXTRA_ROWS)
         while True:
             if graph is None:
-                found = find_nearest_rows(files, vector[None], top + more)[0]
+                rows = find_nearest_rows(files, vector[None], top + more)[0]
             else:
-                found = neighbors.find_near_passages(
+                rows = neighbors.find_near_passages(
                     self._graph(graph["file"]), graph["last"], files, vector, top + more
                 )
-            known = self.known([i for i, _ in found]) if gone else None
-            living = [one for one in found if known is None or one[0] in known][:top]
+            known = self.known([i for i, _ in rows]) if gone else None
+            living = [one for one in rows if known is None or one[0] in known][:top]
             if len(living) == top or more == gone:
                 return living
             more = min(gone, 10 * more)
@@ -66,7 +66,7 @@ class Embedded(Store):
         """Makes the graph of neighbors, brings it up to date, or forgets it, as part of a change."""
         old, files = self.get("neighbors"), [file for file in self.files() if len(file.ids)]
         rows = sum(len(file.ids) for file in files)
-        if not (rows and neighbors.wanted(how, rows, old is not None)):
+        if not (rows and neighbors.needs_graph(how, rows, old is not None)):
             self.put("neighbors", None)
             return
         last, number = (old["last"], old["number"]) if old else (0, int(self.get("graphs") or 0))
@@ -74,9 +74,9 @@ class Embedded(Store):
         if old and fresh <= neighbors.FRESH * rows:
             return
         name = f"neighbors-{number + 1:06}.usearch"
-        found = neighbors.write_graph(self.folder / name, files, self.folder / old["file"] if old else None, last)
+        digest = neighbors.write_graph(self.folder / name, files, self.folder / old["file"] if old else None, last)
         self.put("graphs", number + 1)
-        self.put("neighbors", {"file": name, "hash": found, "last": int(files[-1].ids[-1]), "number": number + 1})
+        self.put("neighbors", {"file": name, "hash": digest, "last": int(files[-1].ids[-1]), "number": number + 1})
 
     def width(self) -> int | None:
         """Returns the number of dimensions of the vectors; None where there are none."""
@@ -84,11 +84,13 @@ class Embedded(Store):
 
     def vectors_of(self, ids: Sequence[int]) -> list[Float | None]:
         """Returns the vectors of passages, None for a passage without. (H,)"""
-        found: dict[int, Float] = {}
+        vectors: dict[int, Float] = {}
         for file in self.files():
             at = np.searchsorted(file.ids, ids).clip(max=len(file.ids) - 1)
-            found |= {i: file.rows[row] * file.scale[row] for i, row in zip(ids, at, strict=True) if file.ids[row] == i}
-        return [found.get(i) for i in ids]
+            vectors |= {
+                i: file.rows[row] * file.scale[row] for i, row in zip(ids, at, strict=True) if file.ids[row] == i
+            }
+        return [vectors.get(i) for i in ids]
 
 
 def open_embedded(folder: Path, url: str) -> Embedded:

@@ -59,13 +59,13 @@ def evaluate_stages(
     vectors = searcher.question_vectors([question.text for question, _ in chosen])
     with console.progress("searching", total=len(chosen), unit="questions") as advance:
         for (question, documents), vector in zip(chosen, vectors, strict=True):
-            found = searcher.search(question.text, vector=vector)
-            for stage, ranking in found.rankings.items():
+            result = searcher.search(question.text, vector=vector)
+            for stage, ranking in result.rankings.items():
                 rows.setdefault(stage, []).append(_metrics(searcher.store, ranking, documents))
-            for stage, value in found.seconds.items():
+            for stage, value in result.seconds.items():
                 seconds.setdefault(stage, []).append(value)
-            if found.read and question.answers:
-                answers.append(_answer(found, question, script))
+            if result.read and question.answers:
+                answers.append(_answer(result, question, script))
                 of_answers.append(tuple(sorted(documents)))
             advance()
     groups = [tuple(sorted(documents)) for _, documents in chosen]
@@ -87,9 +87,9 @@ def _metrics(store: Index, ranking: RankedPassages, documents: Mapping[int, floa
     return of_ranking([documents.get(document, 0.0) for document in order], [*documents.values()])
 
 
-def _answer(found: Found, question: SearchQuestion, script: str) -> tuple[float, ...]:
-    given = found.answer.text if found.answer else ""
-    return (*ANSWER_SCRIPTS[script].score(given, question.answers), float(bool(given)))
+def _answer(result: Found, question: SearchQuestion, script: str) -> tuple[float, ...]:
+    text = result.answer.text if result.answer else ""
+    return (*ANSWER_SCRIPTS[script].score(text, question.answers), float(bool(text)))
 
 
 def _counted(rows: Sequence[tuple[float, ...]]) -> Float:
@@ -106,7 +106,7 @@ def _report(
 
 def _stages(rows: Mapping[str, Sequence[tuple[float, ...]]], groups: Sequence[Hashable]) -> dict[str, Any]:
     first, *others = rows
-    found = {stage: _report(values, groups) for stage, values in rows.items()}
+    reports = {stage: _report(values, groups) for stage, values in rows.items()}
     for stage in others:
         differences = PairedDifference.of_metrics(
             _figures(rows[stage], groups),
@@ -114,8 +114,8 @@ def _stages(rows: Mapping[str, Sequence[tuple[float, ...]]], groups: Sequence[Ha
             len(dict.fromkeys(groups)),
             counted=len(groups),
         )
-        found[stage][f"against_{first}"] = {name: one.as_json() for name, one in differences.items()}
-    return found
+        reports[stage][f"against_{first}"] = {name: one.as_json() for name, one in differences.items()}
+    return reports
 
 
 def _figures(

@@ -68,9 +68,9 @@ def mine_negatives(
             left.without_document += 1
             continue
         ranking = [*searcher.search(question.text, 0, vector=vector).rankings.values()][-1]  # without snippets
-        found = searcher.store.passages([passage for passage, _ in ranking])
-        wrong = [passage for passage in found if _is_wrong(passage, question, documents)]
-        right = _answering(searcher, found, question, documents)
+        passages = searcher.store.passages([passage for passage, _ in ranking])
+        wrong = [passage for passage in passages if _is_wrong(passage, question, documents)]
+        right = _answering(searcher, passages, question, documents)
         if right is None or len(wrong) < count:
             left.without_negatives += 1
             continue
@@ -93,11 +93,11 @@ def _is_wrong(passage: Passage, question: SearchQuestion, documents: Mapping[int
 
 
 def _answering(
-    searcher: Searcher, found: Sequence[Passage], question: SearchQuestion, documents: Mapping[int, float]
+    searcher: Searcher, passages: Sequence[Passage], question: SearchQuestion, documents: Mapping[int, float]
 ) -> Passage | None:
     """Returns the passage of the best document that has an answer, or else the one that is ranked highest."""
     best = max(documents, key=lambda document: documents[document])
     own = searcher.store.passages_of(best)
     holding = [passage for passage in own if any(text in passage.text for text in question.answers if text)]
-    ranked = [passage for passage in found if passage.document == best]
+    ranked = [passage for passage in passages if passage.document == best]
     return next(iter(holding or ranked or own), None)

@@ -24,7 +24,7 @@ FRESH = 0.1  # of the vectors may be newer than the graph
 WIDER = 4  # candidates for each passage that is wanted
 
 
-def wanted(how: VectorSearch, rows: int, has_graph: bool) -> bool:
+def needs_graph(how: VectorSearch, rows: int, has_graph: bool) -> bool:
     """Returns whether an index of so many vectors gets a graph. auto keeps the one that there is."""
     return how == "approximate" or (how == "auto" and (has_graph or rows >= LARGE))
 
@@ -52,27 +52,27 @@ def open_graph(path: Path) -> object:
     if not path.is_file():
         raise Gone(path)
     try:
-        found = _library().restore(str(path), view=True)
+        graph = _library().restore(str(path), view=True)
     except (ValueError, RuntimeError) as error:
         raise DataError(f"{path} is damaged ({error}). {_AGAIN}") from None
-    if found is None:
+    if graph is None:
         raise DataError(f"{path} is damaged. {_AGAIN}")
-    return found
+    return graph
 
 
 def find_near_passages(graph: Any, last: int, files: Sequence[VectorFile], vector: Float, top: int) -> RankedPassages:
     """Returns (passage, score) of the nearest vectors: of the graph approximately, of the passages after `last`
     exactly. (H,)"""
     fresh = [file for file in files if len(file.ids) and file.ids[0] > last]
-    asked, _ = int8_rows(vector[None])
-    keys = np.sort(graph.search(asked[0], min(WIDER * top, len(graph))).keys.astype(np.int64))
-    found = find_nearest_rows(fresh, vector[None], top)[0]
+    question, _ = int8_rows(vector[None])
+    keys = np.sort(graph.search(question[0], min(WIDER * top, len(graph))).keys.astype(np.int64))
+    rows = find_nearest_rows(fresh, vector[None], top)[0]
     for file in files:
         ids = keys[(keys >= file.ids[0]) & (keys <= file.ids[-1])] if len(file.ids) else keys[:0]
         at = np.searchsorted(file.ids, ids)
         scores = (file.rows[at].astype(np.float32) @ vector) * file.scale[at]
-        found += zip(ids.tolist(), scores.tolist(), strict=True)
-    return sorted(found, key=lambda one: (-one[1], one[0]))[:top]
+        rows += zip(ids.tolist(), scores.tolist(), strict=True)
+    return sorted(rows, key=lambda one: (-one[1], one[0]))[:top]
 
 
 _AGAIN = "Make it again: bertie index INPUT -o INDEX --vectors exact, and then --vectors approximate."

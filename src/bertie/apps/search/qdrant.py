@@ -49,18 +49,18 @@ class Qdrant(RemoteIndex):
 
     def matches(self, terms: Sequence[str], top: int) -> RankedPassages:
         """Returns the best passages with any of the terms, by BM25 with k1 1.2 and b 0.75."""
-        asked = Counter(map(_number, terms))
-        query = self.models.SparseVector(indices=[*asked], values=[*map(float, asked.values())])
-        return self._best(query, WORDS, top) if asked else []
+        weights = Counter(map(_number, terms))
+        query = self.models.SparseVector(indices=[*weights], values=[*map(float, weights.values())])
+        return self._best(query, WORDS, top) if weights else []
 
     def nearest(self, vector: Float, top: int) -> RankedPassages:
         """Returns the passages with the nearest vectors. (H,)"""
         return self._best(vector.tolist(), NEAR, top)
 
     def _best(self, query: object, using: str, top: int) -> RankedPassages:
-        asked = {"query": query, "using": using, "limit": top, "with_payload": False}
-        found = self.called(self.client.query_points, self.name, **asked)
-        return [(int(point.id), float(point.score)) for point in found.points]
+        query_options = {"query": query, "using": using, "limit": top, "with_payload": False}
+        reply = self.called(self.client.query_points, self.name, **query_options)
+        return [(int(point.id), float(point.score)) for point in reply.points]
 
     def close(self) -> None:
         """Ends the connection."""
@@ -72,8 +72,8 @@ class Qdrant(RemoteIndex):
             return None
         if not self.called(self.client.collection_exists, self.name):
             return None
-        found: dict[str, Any] = self.called(self.client.get_collection, self.name).config.metadata or {}
-        return found
+        metadata: dict[str, Any] = self.called(self.client.get_collection, self.name).config.metadata or {}
+        return metadata
 
     def store_settings(self, settings: dict[str, object]) -> None:
         """Replaces the settings."""
@@ -100,8 +100,8 @@ class Qdrant(RemoteIndex):
 
     def fields(self, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
         """Returns the payload of passages."""
-        found = self.called(self.client.retrieve, self.name, [*ids]) if ids else ()
-        return {int(point.id): point.payload for point in found}
+        points = self.called(self.client.retrieve, self.name, [*ids]) if ids else ()
+        return {int(point.id): point.payload for point in points}
 
     def rows(self, field: str, value: Any) -> list[dict[str, Any]]:
         """Returns the payloads with this value of a field."""
@@ -110,13 +110,13 @@ class Qdrant(RemoteIndex):
         return [point.payload for point in self._all(models.Filter(must=[condition]), payload=True)]
 
     def _all(self, condition: object, *, payload: bool) -> list[Any]:
-        found, after = list[object](), None
+        result, after = list[object](), None
         while True:
-            asked = {"scroll_filter": condition, "limit": _MAX_POINTS, "offset": after, "with_payload": payload}
-            points, after = self.called(self.client.scroll, self.name, **asked)
-            found += points
+            request = {"scroll_filter": condition, "limit": _MAX_POINTS, "offset": after, "with_payload": payload}
+            points, after = self.called(self.client.scroll, self.name, **request)
+            result += points
             if after is None:
-                return found
+                return result
 
     def add(self, rows: Sequence[RemotePassage]) -> None:
         """Adds passages."""

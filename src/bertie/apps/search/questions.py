@@ -43,16 +43,16 @@ def read_questions(path: Path | str, qrels: Path | str | None = None) -> list[Se
     if not path.is_file():
         raise DataError(f"{path} does not exist.")
     if path.suffix.lower() == ".json":
-        found = [
+        questions = [
             _of_example(row) for row in SourceFile(path).questions() if isinstance(row, Example) and row.label != ()
         ]
     else:
-        found = [*_of_rows(path, _relevance(Path(qrels)) if qrels else None)]
-    if not any(question.context or question.relevant for question in found):
+        questions = [*_of_rows(path, _relevance(Path(qrels)) if qrels else None)]
+    if not any(question.context or question.relevant for question in questions):
         raise DataError(
             f"{path} has no question with a document: it needs a column context or relevant, or pass --qrels FILE."
         )
-    return found
+    return questions
 
 
 def _of_example(row: Example) -> SearchQuestion:
@@ -96,7 +96,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 def _relevance(path: Path) -> dict[str, dict[str, float]]:
     """Returns question -> {document: grade} of a table: BEIR's with a header, or trec_eval's four columns."""
-    found: dict[str, dict[str, float]] = {}
+    grades: dict[str, dict[str, float]] = {}
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -106,9 +106,9 @@ def _relevance(path: Path) -> dict[str, dict[str, float]]:
         if not line.strip():
             continue
         try:
-            found.setdefault(cells[0].strip(), {})[cells[-2].strip()] = float(cells[-1])
+            grades.setdefault(cells[0].strip(), {})[cells[-2].strip()] = float(cells[-1])
         except (IndexError, ValueError) as error:
             if number == 1 and isinstance(error, ValueError):
                 continue  # the header
             raise DataError(f"{path}:{number} is not `question document grade`.") from None
-    return found
+    return grades

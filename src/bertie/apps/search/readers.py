@@ -88,12 +88,12 @@ def json(path: str, reading: Reading) -> DocumentStream:
     if not squad:
         yield from read_table_rows(path, reading)
         return
-    seen: set[str] = set()
+    known: set[str] = set()
     for row in SourceFile(path).questions(TableFormat.of(labelled=False)):
         if isinstance(row, BadRecord):
             yield BadRecord(0, row.reason, where=path)
-        elif row.texts[1] not in seen:
-            seen.add(row.texts[1])
+        elif row.texts[1] not in known:
+            known.add(row.texts[1])
             yield SourceDocument(row.texts[1])
 
 
@@ -109,12 +109,12 @@ def read_text_file(path: str, reading: Reading) -> DocumentStream:
 
 def markdown(path: str, reading: Reading) -> DocumentStream:
     """Markdown as it is written, so that places are those of the file. The first heading is the title."""
-    for found in read_text_file(path, reading):
-        if isinstance(found, BadRecord):
-            yield found
+    for document in read_text_file(path, reading):
+        if isinstance(document, BadRecord):
+            yield document
             continue
-        heading = HEADING.search(CODE.sub("", found.text))
-        yield SourceDocument(found.text, title=heading[1].rstrip(" \t#").strip() if heading else "", line=1)
+        heading = HEADING.search(CODE.sub("", document.text))
+        yield SourceDocument(document.text, title=heading[1].rstrip(" \t#").strip() if heading else "", line=1)
 
 
 def web_page(path: str, reading: Reading) -> DocumentStream:
@@ -142,10 +142,10 @@ def _pdf_pages(file_path: str, path: str) -> DocumentStream:
                 return
             title = _whole(str(getattr(book.metadata, "title", None) or ""))
             for number, page in enumerate(book.pages, 1):
-                found = _whole(page.extract_text())
-                empty += not found.strip()
-                if found.strip():
-                    yield SourceDocument(found, title=title, page=number)
+                text = _whole(page.extract_text())
+                empty += not text.strip()
+                if text.strip():
+                    yield SourceDocument(text, title=title, page=number)
         except (MemoryError, RecursionError):
             raise
         except pypdf.errors.DependencyError:
@@ -221,10 +221,10 @@ def _names(packages: str) -> list[str]:
 def packages(path: str, reading: Reading) -> DocumentStream:
     """The documentation of installed Python packages: "python:numpy,scipy". A module is a document."""
     for package in _names(path):
-        found = PythonPackage(package)
-        for file in found.files():
-            if module := found.read(file):
-                yield SourceDocument(module.text, ".".join(file.relative_to(found.root.parent).with_suffix("").parts))
+        source = PythonPackage(package)
+        for file in source.files():
+            if module := source.read(file):
+                yield SourceDocument(module.text, ".".join(file.relative_to(source.root.parent).with_suffix("").parts))
 
 
 def read_documents(path: str, reading: Reading) -> DocumentStream:

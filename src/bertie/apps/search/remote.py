@@ -87,8 +87,8 @@ class RemoteIndex(ABC):
 
     def passages(self, ids: Sequence[int]) -> list[Passage]:
         """Returns passages in the order of their ids; ids without a passage are left out."""
-        found = self.fields(ids)
-        return [passage_of(found[i]) for i in ids if i in found]
+        fields = self.fields(ids)
+        return [passage_of(fields[i]) for i in ids if i in fields]
 
     def documents_by_passage(self, ids: Sequence[int]) -> dict[int, int]:
         """Returns passage -> its document."""
@@ -98,10 +98,10 @@ class RemoteIndex(ABC):
         """Returns the passages of a document in order."""
         return sorted(map(passage_of, self.rows("document", document)), key=lambda one: one.start)
 
-    def called(self, request: Callable[..., Any], *given: object, **named: object) -> Any:
+    def called(self, request: Callable[..., Any], *arguments: object, **options: object) -> Any:
         """Returns what a function of the client returns. Raises DataError for its failures."""
         try:
-            return request(*given, **named)
+            return request(*arguments, **options)
         except self.failures as error:
             reason = " ".join(str(error).partition(" caused by")[0].split())[:300] or type(error).__name__
             raise DataError(f"{self.where} did not answer ({reason}). Does it run, and is --url right?") from None

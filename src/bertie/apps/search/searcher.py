@@ -234,13 +234,13 @@ class Searcher:
                     self.reader, question[:_MAX_QUESTION_CHARACTERS], [one.text for one, _ in chosen[: self.depth.read]]
                 )
         own = {answer.passage: answer for answer in best if not answer.silent}
-        cut, wanted = self.config.terms.of_word(), set(terms)
+        cut, query_terms = self.config.terms.of_word(), set(terms)
         hits = [
             Hit(
                 passage,
                 score,
                 {name: of[passage.id] for name, of in ranks.items() if passage.id in of},
-                snippet(passage.text, wanted, cut, own.get(number)),
+                snippet(passage.text, query_terms, cut, own.get(number)),
                 own.get(number),
             )
             for number, (passage, score) in enumerate(chosen)

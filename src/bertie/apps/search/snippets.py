@@ -39,8 +39,8 @@ def snippet(text: str, terms: Set[str], cut: Callable[[str], Set[str]], answer: 
     words = [
         (match.span(), own & terms) for match in _WORD.finditer(text) if not terms.isdisjoint(own := cut(match[0]))
     ]
-    found = [set[str]().union(*(own for span, own in words if first <= span[0] < last)) for first, last in sentences]
-    best = sentences[max(range(len(found)), key=lambda number: len(found[number]))]
+    matches = [set[str]().union(*(own for span, own in words if first <= span[0] < last)) for first, last in sentences]
+    best = sentences[max(range(len(matches)), key=lambda number: len(matches[number]))]
     marks = [span for span, _ in words if best[0] <= span[0] < best[1]]
     start, stop = _cropped(text, *best, *(marks[0] if marks else best))
     return Snippet(start, stop, tuple(mark for mark in marks if start <= mark[0] and mark[1] <= stop))

@@ -95,11 +95,11 @@ def find_nearest_rows(files: Iterable[VectorFile], questions_QH: Float, top: int
     best: list[list[tuple[int, float]]] = [[] for _ in questions_QH]
     for file in files:
         scores_QN = products(file, questions_QH)
-        for found, scores_N in zip(best, scores_QN, strict=True):
+        for hits, scores_N in zip(best, scores_QN, strict=True):
             count = min(top, len(scores_N))
             chosen = np.argpartition(-scores_N, count - 1)[:count] if count else np.zeros(0, np.int64)
-            found += zip(file.ids[chosen].tolist(), scores_N[chosen].tolist(), strict=True)
-    return [sorted(found, key=lambda one: (-one[1], one[0]))[:top] for found in best]
+            hits += zip(file.ids[chosen].tolist(), scores_N[chosen].tolist(), strict=True)
+    return [sorted(hits, key=lambda one: (-one[1], one[0]))[:top] for hits in best]
 
 
 def products(file: VectorFile, questions_QH: Float) -> Float:

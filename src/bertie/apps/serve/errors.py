@@ -106,9 +106,9 @@ def describe_invalid_body(error: ValidationError, content: bytes) -> Refusal:
 
 def place_of(error: ErrorDetails, value: Any) -> list[str | int]:
     """Returns the keys and indices that lead to an error; pydantic's place has the names of types between them."""
-    found = list[str | int]()
+    parts = list[str | int]()
     for part in error["loc"]:
         if part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int):
             value = value[part]
-            found.append(part)
-    return [*found, error["loc"][-1]] if error["type"] == "missing" else found
+            parts.append(part)
+    return [*parts, error["loc"][-1]] if error["type"] == "missing" else parts

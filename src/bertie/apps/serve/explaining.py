@@ -49,8 +49,8 @@ async def explain(call: Call, body: schemas.ExplainBody) -> object:
     versions, hidden = occluded(call, encoding, output)
     if (size := call.model.facts.heads.get(output, 1)) > _MAX_TOKENS:
         call.ticket.take_bytes(len(versions) * size * _NUMBER_BYTES)
-    found = (await call.ticket.arrays(versions, (output,)))[output]
-    numbers, about = CHOOSE[kind](call, body, encoding, texts, found.reshape(len(versions), -1, found.shape[-1]))
+    outputs = (await call.ticket.arrays(versions, (output,)))[output]
+    numbers, about = CHOOSE[kind](call, body, encoding, texts, outputs.reshape(len(versions), -1, outputs.shape[-1]))
     values = np.zeros(len(encoding))
     values[hidden] = numbers[0] - numbers[2:]
     words = [
@@ -59,10 +59,10 @@ async def explain(call: Call, body: schemas.ExplainBody) -> object:
         for one in text_words(encoding)
         if one.text is not None
     ]
-    told = {"explained": about, "method": "occlusion", "value": float(numbers[0]), "baseline": float(numbers[1])}
+    common = {"explained": about, "method": "occlusion", "value": float(numbers[0]), "baseline": float(numbers[1])}
     return {
         "model": call.model.name,
-        **told,
+        **common,
         "texts": texts,
         "words": words,
         "tokens": len(encoding),

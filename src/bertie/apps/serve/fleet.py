@@ -350,7 +350,7 @@ def parse_named_folders(arguments: list[str], *, index: bool = False) -> dict[st
 
     Raises DataError for a missing folder or a repeated name.
     """
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for argument in arguments:
         name, equals, rest = argument.partition("=")
         path = Path(argument)
@@ -358,16 +358,16 @@ def parse_named_folders(arguments: list[str], *, index: bool = False) -> dict[st
             path = Path(rest)
             if not name:
                 raise DataError(f"{argument} has no name before the equals sign. Write NAME=FOLDER, or only FOLDER.")
-            if name in found:
+            if name in folders:
                 raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
         else:
-            name = model_name(path, found)
+            name = model_name(path, folders)
         if not index:
             ModelFolder(path).check_exists()
         elif not path.exists():
             raise DataError(f"{path} does not exist. Pass the folder of an index.")
-        found[name] = path
-    return found
+        folders[name] = path
+    return folders
 
 
 def model_name(path: Path, taken: Collection[str]) -> str:

@@ -87,8 +87,8 @@ class Worker:
         await self.stop()
         ours, theirs = socket.socketpair()
         names = ("model", "precision", "device", "engine", "threads", "attention", "nice", "adapters")
-        given = {name: getattr(self.settings, name) for name in names}
-        command = [sys.executable, "-m", "bertie.apps.serve.worker", str(theirs.fileno()), json.dumps(given)]
+        options = {name: getattr(self.settings, name) for name in names}
+        command = [sys.executable, "-m", "bertie.apps.serve.worker", str(theirs.fileno()), json.dumps(options)]
         try:
             self._process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -189,11 +189,11 @@ class Worker:
         except (asyncio.IncompleteReadError, ConnectionError):
             raise WorkerDied from None
 
-    async def restart(self, on_failure: Callable[[str], None], wanted: Callable[[], bool] = lambda: True) -> None:
+    async def restart(self, on_failure: Callable[[str], None], needed: Callable[[], bool] = lambda: True) -> None:
         """Starts until it succeeds or is not wanted, with increasing pauses. on_failure: called with each error."""
         for attempt in itertools.count():
             await asyncio.sleep(RESTART_S[min(attempt, len(RESTART_S) - 1)])
-            if not wanted():
+            if not needed():
                 return
             try:
                 await self.start()

@@ -45,8 +45,8 @@ class Body(Keys):
         """Raises an error for labels to choose from, which would be ignored as unknown keys."""
         for keys in (body, body.get("parameters")) if isinstance(body, dict) else ():
             if isinstance(keys, dict) and any(keys.get(name) is not None for name in ZERO_SHOT):
-                told = "zero-shot classification is not served. Use `bertie predict --candidates`"
-                raise PydanticCustomError("zero_shot", told)
+                message = "zero-shot classification is not served. Use `bertie predict --candidates`"
+                raise PydanticCustomError("zero_shot", message)
         return body
 
 

@@ -101,8 +101,8 @@ def make_queue_predictor(call: Call, model: Served | None) -> Predictor | None:
     return Predictor(Queued(ticket, asyncio.get_running_loop()), pipeline=pipeline)
 
 
-def stage(fleet: Fleet, asked: bool | str, kinds: tuple[str, ...], suits: Callable[[Served], bool]) -> Served | None:
+def stage(fleet: Fleet, choice: bool | str, kinds: tuple[str, ...], suits: Callable[[Served], bool]) -> Served | None:
     """The model of a stage: the one named, else the first that suits; None where none is wanted."""
-    if isinstance(asked, str):
-        return fleet.choose(asked, kinds, "/search")
-    return next(filter(suits, fleet.models.values()), None) if asked else None
+    if isinstance(choice, str):
+        return fleet.choose(choice, kinds, "/search")
+    return next(filter(suits, fleet.models.values()), None) if choice else None

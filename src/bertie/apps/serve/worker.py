@@ -35,10 +35,10 @@ def serve_model(descriptor: str, settings: str) -> None:
     _prefer_to_die()
     with socket.socket(fileno=int(descriptor)) as connection:
         try:
-            given = json.loads(settings)
-            os.nice(given.pop("nice"))
-            attend = attention_of(Path(given["model"])) if given.pop("attention") else None
-            engines, sha = load_engines(**given)
+            values = json.loads(settings)
+            os.nice(values.pop("nice"))
+            attend = attention_of(Path(values["model"])) if values.pop("attention") else None
+            engines, sha = load_engines(**values)
         except BaseException as error:  # a panic of Rust is no Exception
             codes = {name: getattr(error, name, getattr(BertieError, name)) for name in ("exit_code", "code")}
             _send(connection, {"error": str(error) or repr(error), **codes}, {})
@@ -100,24 +100,24 @@ class Lanes:
             if message is None:
                 os._exit(0)
             header, arrays = message
-            found: Mapping[str, Any] = {}
-            told = {"number": header["number"]}
+            outputs: Mapping[str, Any] = {}
+            reply = {"number": header["number"]}
             self.running.add(lane)
             engine = self.alone if len(self.running) == 1 else self.beside
             if header["adapter"]:
                 engine = self.engines[header["adapter"]]
             try:
                 ids = wire.read_sequences(arrays)
-                asked = self.attend is not None and header["outputs"] == [wire.ATTENTION]
+                attending = self.attend is not None and header["outputs"] == [wire.ATTENTION]
                 if header.get("stream"):
                     self._stream(ids, header, engine)
                 else:
-                    found = self.attend(ids) if self.attend and asked else engine.run(ids, header["outputs"])
+                    outputs = self.attend(ids) if self.attend and attending else engine.run(ids, header["outputs"])
             except BaseException as error:  # the server tries the batch's requests one by one
-                told["error"] = f"{type(error).__name__}: {error}"[:500]
+                reply["error"] = f"{type(error).__name__}: {error}"[:500]
             self.running.discard(lane)
             with self.writing:
-                _send(self.connection, told, found)
+                _send(self.connection, reply, outputs)
 
     def _stream(self, ids: Sequences, header: Mapping[str, Any], engine: "Engine") -> None:
         """Sends each token of one text as it is generated. Only the torch engine generates."""

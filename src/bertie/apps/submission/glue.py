@@ -50,16 +50,16 @@ def test_answers(predictor: Predictor, test: TestSet, data_dir: Path) -> tuple[l
         raise DataError(
             f"{test.data} has the labels {', '.join(dataset.labels)}, but this model has {', '.join(predictor.labels)}."
         )
-    found, unread = [], 0
+    cells, unread = [], 0
     for _, answer in answers:
         if isinstance(answer, BadRecord):
             unread += 1
-            found.append(dataset.labels[0] if dataset.labels else "0")
+            cells.append(dataset.labels[0] if dataset.labels else "0")
         elif isinstance(answer.label, float):
-            found.append(f"{min(max(answer.label, STSB[0]), STSB[1]):z.3f}")
+            cells.append(f"{min(max(answer.label, STSB[0]), STSB[1]):z.3f}")
         else:
-            found.append(str(answer.label))
-    return found, unread
+            cells.append(str(answer.label))
+    return cells, unread
 
 
 def write_submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) -> list[str]:
@@ -79,10 +79,10 @@ def write_submission(predictors: Mapping[str, Predictor], data_dir: Path, path: 
             if predictor is None:
                 notes.append(f"{file} is missing: no model of {test.data}")
                 continue
-            found, unread = test_answers(predictor, test, data_dir)
+            answers, unread = test_answers(predictor, test, data_dir)
             if unread:
                 notes.append(f"{file}: {unread:,} rows cannot be read and have the first label")
-            lines = [HEADER, *(f"{index}\t{answer}" for index, answer in enumerate(found))]
+            lines = [HEADER, *(f"{index}\t{answer}" for index, answer in enumerate(answers))]
             content = "\n".join(lines) + "\n"
             archive.writestr(zipfile.ZipInfo(file), content, zipfile.ZIP_DEFLATED)  # ZipInfo: no clock, the same bytes
     problems = check_submission(raw.getvalue(), complete=False)

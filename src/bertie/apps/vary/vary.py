@@ -49,8 +49,8 @@ def _joined(units: Sequence[str], like: str) -> str:
 
 
 def _swapped(text: str, pool: Sequence[str], rng: random.Random) -> str:
-    kept = [word for word in _units(text) if rng.random() >= LEFT_OUT]
-    return _joined([rng.choice(pool) if rng.random() < SWAPPED else word for word in kept], text) or text
+    words = [word for word in _units(text) if rng.random() >= LEFT_OUT]
+    return _joined([rng.choice(pool) if rng.random() < SWAPPED else word for word in words], text) or text
 
 
 def _spliced(text: str, other: str, rng: random.Random) -> str:

@@ -282,8 +282,8 @@ class NativeEncoder:
         keep: "means" gives the mean of each sequence instead, and "firsts" its first row: (B, H). Raises IndexError for
         a number that has no embedding, ValueError for lengths that do not make up T.
         """
-        given = {"ids": ids, "segments": segments, "positions": positions}
-        for (name, numbers), rows in zip(given.items(), self._rows, strict=True):
+        arrays = {"ids": ids, "segments": segments, "positions": positions}
+        for (name, numbers), rows in zip(arrays.items(), self._rows, strict=True):
             if numbers is None:
                 continue
             if len(numbers) != lengths.sum() or lengths.min(initial=1) < 1:

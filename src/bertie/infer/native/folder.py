@@ -65,18 +65,18 @@ class Stored:
     def array(self, public: str, *shape: int | None) -> Floats:
         """A weight in float32. shape: what it must have; None: anything."""
         if find_weight_format(public, self.names):
-            found: NDArray[Any] = self.packed(public).dequantized()
+            values: NDArray[Any] = self.packed(public).dequantized()
         else:
-            found = self._raw(public)
-            found = found.T if self.table.turned(public) else found
-        if found.dtype.kind != "f" or len(found.shape) != len(shape):
+            values = self._raw(public)
+            values = values.T if self.table.turned(public) else values
+        if values.dtype.kind != "f" or len(values.shape) != len(shape):
             raise NotHere(public)
-        if any(wanted not in (None, size) for wanted, size in zip(shape, found.shape, strict=True)):
+        if any(expected not in (None, size) for expected, size in zip(shape, values.shape, strict=True)):
             raise NotHere(public)
-        found = np.ascontiguousarray(found, np.float32)
-        if not np.isfinite(found).all():
+        values = np.ascontiguousarray(values, np.float32)
+        if not np.isfinite(values).all():
             raise NotHere(public)
-        return found
+        return values
 
     def packed(self, public: str) -> PackedWeight:
         """A weight in few bits a number."""
@@ -122,8 +122,8 @@ class Stored:
         if self.file.get_slice(self.names[public]).get_dtype() == "BF16":  # which numpy does not have
             raise NotHere(public)
         self.read.add(public)
-        found: NDArray[np.generic] = self.file.get_tensor(self.names[public])
-        return found
+        values: NDArray[np.generic] = self.file.get_tensor(self.names[public])
+        return values
 
 
 @dataclass(frozen=True)
@@ -179,19 +179,21 @@ class FolderEngine:
         if longest > most:
             raise DataError(f"A sequence of {longest:,} tokens is longer than the model's {most:,} positions.")
         segments = ids.token_type_ids if self.config.type_vocab_size > 1 else None
-        given = ids.input_ids, segments, positions_of(self.config, ids), ids.lengths
-        asked = {name: parse_layer_output(name) for name in outputs}
-        found = {
-            name: self.native.run(*given, threads=self.threads, layers=n) for name, n in asked.items() if n is not None
+        inputs = ids.input_ids, segments, positions_of(self.config, ids), ids.lengths
+        layers = {name: parse_layer_output(name) for name in outputs}
+        arrays = {
+            name: self.native.run(*inputs, threads=self.threads, layers=n)
+            for name, n in layers.items()
+            if n is not None
         }
-        if others := [name for name, n in asked.items() if n is None]:
+        if others := [name for name, n in layers.items() if n is None]:
             keep = rows_read(self.config, others)
-            hidden = self.native.run(*given, threads=self.threads, keep=keep)
+            hidden = self.native.run(*inputs, threads=self.threads, keep=keep)
             if keep == "means":
-                return {**found, "mean": hidden}
+                return {**arrays, "mean": hidden}
             first = hidden if keep == "firsts" else hidden[ids.starts[:-1]]
-            found |= {name: self._array(name, hidden, first, ids) for name in others}
-        return found
+            arrays |= {name: self._array(name, hidden, first, ids) for name in others}
+        return arrays
 
     def _array(self, name: str, hidden: Array, first: Array, ids: Sequences) -> Array:
         if name == "last_hidden_state":
@@ -234,15 +236,17 @@ def _opened(folder: Path, precision: NativePrecision) -> FolderEngine:
         raise NotHere(str(folder))
     check_readable(folder / _WEIGHTS)
     with safe_open(str(folder / _WEIGHTS), framework="numpy") as file:
-        found = {today: name for name in file.keys() if (today := variant.table.today(name)) is not None}  # noqa: SIM118
-        stored = Stored(file, variant.table, found)
+        stored_names = {today: name for name in file.keys() if (today := variant.table.today(name)) is not None}  # noqa: SIM118
+        stored = Stored(file, variant.table, stored_names)
         if "mlm" in names and "heads.mlm.weight" in variant.table and "heads.mlm.weight" in stored:
             raise NotHere("mlm")  # a copy of the word embeddings, or a matrix of its own
         weights = _encoder(config, stored)
         whole = any(isinstance(layer.qkv, Int8Linear) for layer in weights.layers)
         pooler = _dense(stored, "encoder.pooler", config, np.tanh) if "encoder.pooler.weight" in stored else None
         heads = {name: _HEADS[name](config, stored, pooler, weights) if name in _HEADS else _no(name) for name in names}
-        if any(name.startswith(variant.table.base) and "pooler" not in name for name in found.keys() - stored.read):
+        if any(
+            name.startswith(variant.table.base) and "pooler" not in name for name in stored_names.keys() - stored.read
+        ):
             raise NotHere(where)  # more layers than config.json says, or another encoder: torch refuses it, or warns
     labels, kind = read_labels(public, where), public.get("problem_type")
     labelled = [head.outputs for name, head in heads.items() if name in ("sequence", "token")]
@@ -299,13 +303,13 @@ def _encoder(config: EncoderConfig, stored: Stored) -> EncoderWeights:
 
 
 def _gelu(x: Array) -> Array:
-    found: Array = x * (0.5 + 0.5 * np.vectorize(erf, otypes=[np.float32])(x / np.float32(2) ** 0.5))
-    return found.astype(np.float32)
+    values: Array = x * (0.5 + 0.5 * np.vectorize(erf, otypes=[np.float32])(x / np.float32(2) ** 0.5))
+    return values.astype(np.float32)
 
 
 def _gelu_tanh(x: Array) -> Array:
-    found: Array = 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))
-    return found
+    values: Array = 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))
+    return values
 
 
 ACTIVATIONS: Mapping[str, _VectorFunction] = {

@@ -50,9 +50,9 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 def thread_count() -> int:
     """Returns the number of threads: $OMP_NUM_THREADS, or the cores that this process may use."""
-    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    if told.isdigit() and int(told):
-        return int(told)
+    setting = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if setting.isdigit() and int(setting):
+        return int(setting)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -85,16 +85,16 @@ def compile_library(target: str, folder: Path, *, flags: Iterable[str] = ()) -> 
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / f"{target}.so"
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as file:
-        made = Path(file.name)
+        library = Path(file.name)
     try:
-        command = [compiler, *COMPILER_FLAGS, *TARGETS[target][1], *flags, str(SOURCES[0]), "-o", str(made)]
+        command = [compiler, *COMPILER_FLAGS, *TARGETS[target][1], *flags, str(SOURCES[0]), "-o", str(library)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:
             raise OSError(f"{compiler} failed: {done.stderr.strip()[-500:]}")
-        made.chmod(0o755)  # a temporary file is its owner's alone, and a server runs as another user
-        made.replace(out)
+        library.chmod(0o755)  # a temporary file is its owner's alone, and a server runs as another user
+        library.replace(out)
     finally:
-        made.unlink(missing_ok=True)
+        library.unlink(missing_ok=True)
     return out
 
 
@@ -103,16 +103,16 @@ def build_all() -> list[str]:
 
     Raises OSError when there is no compiler.
     """
-    made = list[str]()
+    names = list[str]()
     for target in reversed(TARGETS):  # "portable" compiles everywhere
         try:
             compile_library(target, installed_folder())
         except OSError:
-            if not made:
+            if not names:
                 raise
         else:
-            made.append(target)
-    return made
+            names.append(target)
+    return names
 
 
 @cache

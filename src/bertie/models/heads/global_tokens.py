@@ -38,8 +38,8 @@ def mark_answer_tokens(ends_BS: Tensor) -> Tensor:
 def seen_by_all(rules: Iterable[GlobalTokens], input_ids: Tensor, layout: Layout, sep_token_id: int) -> Tensor | None:
     """Returns the tokens that are global by any of the rules -> bool, same shape as input_ids; None without a rule."""
     ends_BS = (layout.rectangle(input_ids) == sep_token_id) & layout.mask()
-    found = [rule(ends_BS) for rule in rules]
-    return layout.flat(reduce(torch.logical_or, found)) if found else None
+    masks = [rule(ends_BS) for rule in rules]
+    return layout.flat(reduce(torch.logical_or, masks)) if masks else None
 
 
 def _at(ends_BS: Tensor) -> Tensor:

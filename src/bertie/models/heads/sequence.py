@@ -49,8 +49,8 @@ class Pool(nn.Module):
         query_B1H = output.summary()[:, None]
         alone = Padded.of(query_B1H[..., 0], None)
         hide = attention_bias(output.layout, query_B1H.dtype)
-        found, _ = self.attention(query_B1H, alone, output.last_hidden_state, output.layout, hide)
-        attended: Tensor = found[:, 0]
+        context, _ = self.attention(query_B1H, alone, output.last_hidden_state, output.layout, hide)
+        attended: Tensor = context[:, 0]
         return attended
 
 
@@ -63,8 +63,8 @@ class Widened(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., H) -> (..., 2 H)"""
-        found: Tensor = self.norm(gelu(self.dense(x)))
-        return found
+        states: Tensor = self.norm(gelu(self.dense(x)))
+        return states
 
 
 class _OnSequence(Head):

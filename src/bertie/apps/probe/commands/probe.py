@@ -61,7 +61,7 @@ def probe(
     """
 
     platform.ModelCard(model).check(card)
-    found = app.api.probe(
+    result = app.api.probe(
         model,
         train,
         output=output,
@@ -76,11 +76,11 @@ def probe(
         seed=seed,
         overwrite=overwrite,
     )
-    results: Mapping[str, Any] = found.results
+    results: Mapping[str, Any] = result.results
     if card:
         platform.ModelCard(model).put("What the layers know", *app.page.render_probe_section(results))
     if console.verbosity.json:
-        console.emit(found.to_dict())
+        console.emit(result.to_dict())
         return
     for one in results["probes"]:
         best = one["layers"][one["best_layer"]]

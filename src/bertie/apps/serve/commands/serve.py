@@ -172,8 +172,8 @@ def serve(
         if console.verbosity.json:
             console.emit({"url": url, "models": list(options.models)})
         if console.verbosity.level >= 0:
-            told = f"Serving {', '.join(options.models)} at {url} (routes: {url}/docs). Ctrl-C stops the server.\n"
-            app.log.LOG.text(told.encode())  # which does not wait for a reader, as everything of a server
+            message = f"Serving {', '.join(options.models)} at {url} (routes: {url}/docs). Ctrl-C stops the server.\n"
+            app.log.LOG.text(message.encode())  # which does not wait for a reader, as everything of a server
 
     if on == "ray":
         raise typer.Exit(app.on_ray.serve_on_ray(options, max_replicas, on_ready=ready))
