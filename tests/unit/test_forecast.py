@@ -181,7 +181,7 @@ def test_the_dev_set_is_read_again_at_the_end_as_often_as_the_trial_counts(
     select_weights = finetune_assess.select_weights
     monkeypatch.setattr(finetune_assess, "select_weights", select)
     for module in (finetune_assess, finetune_train):
-        monkeypatch.setattr(module, "save_model", saved)
+        monkeypatch.setattr(module, "save_trained_model", saved)
     run_finetune(config, tmp_path / "run")
     monkeypatch.undo()
     examples = read_examples(config)
