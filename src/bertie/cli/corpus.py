@@ -37,7 +37,7 @@ _READING_SETTINGS = ("format", "text", "encoding")  # settings that change which
     decontaminate=Flag("decontaminate", metavar="SET_OR_FILE"),
     data_dir="data_dirs",
 )
-def corpus(
+def corpus_command(
     given: OptionValues,
     inputs: Annotated[
         list[str],
@@ -105,7 +105,7 @@ def corpus(
         reasons = "; ".join(f"{reason}: {count:,}" for reason, count in records["dropped"].items())
         console.say(f"Dropped {records['in'] - records['kept']:,} of {records['in']:,} records ({reasons}).")
     for note in built.notes:
-        console.warn(in_options(note, corpus))
+        console.warn(in_options(note, corpus_command))
     if tokens := built.tokens:
         console.show(
             f"{tokens.folder}: {tokens.tokens:,} tokens, {tokens.per_word:.2f} per word, "

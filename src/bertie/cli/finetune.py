@@ -46,7 +46,7 @@ StartModel = Annotated[str | None, typer.Argument(help="Name or folder of a pre-
 
 
 @configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
-def finetune(
+def finetune_command(
     given: OptionValues,
     model: StartModel = None,
     overrides: Overrides = None,

@@ -19,7 +19,7 @@ Out = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
 vocabulary = Commands(help="Extend or trim the vocabulary of a model.", no_args_is_help=True)
 
 
-def grow(
+def grow_command(
     folder: _FolderArgument,
     out: Out,
     layers: Annotated[int | None, typer.Option(min=1, help="Number of layers of the new model.")] = None,
@@ -53,7 +53,7 @@ def grow(
     )
 
 
-def shrink(
+def shrink_command(
     folder: _FolderArgument,
     out: Out,
     from_layers: Annotated[str, typer.Option(help="Layers to take, counted from 0. Default: every second layer.")] = "",

@@ -16,7 +16,7 @@ from bertie.console import console
 
 
 @grouped
-def predict(
+def predict_command(
     model: Annotated[Path, typer.Argument(help="Name or folder of a fine-tuned model, run or checkpoint.")],
     file: tables.TextFile = "-",
     output: Annotated[

@@ -21,7 +21,7 @@ from bertie.runs.arguments import PRETRAIN
     tokenizer="tokenizer",
     **PRETRAIN,
 )
-def pretrain(
+def pretrain_command(
     given: OptionValues,
     overrides: Overrides = None,
     output: OutputOption = None,

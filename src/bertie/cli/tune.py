@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
-def tune(
+def tune_command(
     given: OptionValues,
     model: StartModel = None,
     overrides: Overrides = None,

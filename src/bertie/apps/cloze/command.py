@@ -11,7 +11,7 @@ from bertie.apps import cloze as app
 from bertie.platform import console, option
 
 
-def cloze(
+def cloze_command(
     corpus: Annotated[str, typer.Argument(help="Corpus folder of `bertie corpus`.", metavar="CORPUS")],
     output: Annotated[
         Path,

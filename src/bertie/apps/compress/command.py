@@ -108,7 +108,7 @@ TRAINING = TrainingOptions()
 
 
 @grouped
-def compress(
+def compress_command(
     model: Annotated[Path, option("model")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     texts: Annotated[

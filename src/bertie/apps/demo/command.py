@@ -11,7 +11,7 @@ from bertie.apps import demo as app
 from bertie.platform import console, option
 
 
-def demo(
+def demo_command(
     output: Annotated[Path, typer.Option("--output", "-o", help="Run folder to write.")] = Path("runs/demo"),
     corpus: Annotated[
         str | None, typer.Option("--corpus", help="Your own text: a file, folder or glob, as for `bertie corpus`.")

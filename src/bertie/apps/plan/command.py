@@ -71,7 +71,7 @@ ASSUMPTIONS = AssumptionOptions()
 
 
 @grouped
-def plan(
+def plan_command(
     overrides: Annotated[list[str] | None, option("overrides")] = None,
     config: Annotated[Path | None, option("config")] = None,
     assumptions: AssumptionOptions = ASSUMPTIONS,

@@ -10,7 +10,7 @@ from bertie import platform
 from bertie.platform import BadRecord, DataError, console, option
 
 
-def fill_mask(
+def fill_mask_command(
     model: Annotated[Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")],
     text: Annotated[str, typer.Argument(help="Text with one or more [MASK]; - reads lines of stdin.")] = "-",
     top: Annotated[int, typer.Option("--top", min=1, help="Number of predictions per mask.")] = 5,

@@ -10,7 +10,7 @@ from bertie.apps import sample as app
 from bertie.platform import UsageError, console, option
 
 
-def sample(
+def sample_command(
     name: Annotated[
         str,
         typer.Argument(

@@ -12,7 +12,7 @@ from bertie.apps import submission as app
 from bertie.platform import DataError, UsageError, console, option
 
 
-def submission(
+def submission_command(
     file: Annotated[Path, typer.Argument(help="Zip file to write, or to validate when no models are given.")],
     models: Annotated[list[str] | None, typer.Argument(help="SET=FOLDER for each fine-tuned model.")] = None,
     data_dir: Annotated[Path, typer.Option("--data-dir", help="Folder of GLUE's files.")] = Path(),

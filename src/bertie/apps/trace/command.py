@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bertie.apps.trace.trace import Step
 
 
-def trace(
+def trace_command(
     text: Annotated[str, typer.Argument(help="Text to trace.")],
     model: Annotated[
         Path | None,

@@ -12,7 +12,7 @@ from bertie.apps import vary as app
 from bertie.platform import comma_names, console, option
 
 
-def vary(
+def vary_command(
     file: Annotated[str, typer.Argument(help="Texts, or pairs of texts: txt, csv, tsv, jsonl or parquet.")],
     output: Annotated[Path, option("output", ".jsonl", help="JSON lines to write: FILE.jsonl.")],
     copies: Annotated[int, typer.Option("--copies", min=0, help="Number of changed copies of each text.")] = 2,

@@ -21,7 +21,7 @@ class MachineOptions:
 
 
 @grouped
-def audit(
+def audit_command(
     model: Annotated[Path, option("model")],
     files: Annotated[
         list[Path] | None, typer.Option("--files", help="File or folder of published or own sets; can be repeated.")

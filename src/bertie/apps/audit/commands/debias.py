@@ -40,7 +40,7 @@ PRICE = PriceOptions()
 
 
 @grouped
-def debias(
+def debias_command(
     model: Annotated[Path, option("model")],
     texts: TextsFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Model folder to write.")],
@@ -110,7 +110,7 @@ def debias(
     console.say(f"Model: {output}. A lower figure does not show that the model is fair.")
 
 
-def counterfactual(
+def counterfactual_command(
     texts: TextsFile,
     output: Annotated[Path, option("output", ".jsonl", help="File to write: FILE.jsonl.")],
     pairs: PairsFile = None,

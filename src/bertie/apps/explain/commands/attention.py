@@ -13,7 +13,7 @@ from bertie.platform import console, option
 _BAR_WIDTH = 24  # characters of the longest bar
 
 
-def attention(
+def attention_command(
     model: Annotated[Path, option("model")],
     texts: OneOrTwoTexts,
     head: Annotated[

@@ -13,7 +13,7 @@ from bertie.platform import comma_names, console, option
 _BAR_WIDTH = 24  # characters of the longest bar
 
 
-def explain(
+def explain_command(
     model: Annotated[Path, option("model")],
     texts: OneOrTwoTexts,
     methods: Annotated[

@@ -21,7 +21,7 @@ _LENGTH = 512  # tokens of a text, at most
 _POINTS = 24
 
 
-def heads(
+def heads_command(
     model: Annotated[Path, option("model")],
     texts: Annotated[
         Path | None, typer.Option("--texts", help="Texts, one per line: what each head attends to on average.")

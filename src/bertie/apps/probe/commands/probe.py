@@ -11,7 +11,7 @@ from bertie.apps import probe as app
 from bertie.platform import comma_names, console, option
 
 
-def probe(
+def probe_command(
     model: Annotated[Path, option("model")],
     train: Annotated[
         list[str], typer.Option("--train", help="File to train probes on: .conllu, .conll, .txt ... Repeatable.")

@@ -11,7 +11,7 @@ from bertie.apps import probe as app
 from bertie.platform import console, option
 
 
-def words(
+def words_command(
     model: Annotated[Path, option("model")],
     texts: Annotated[
         list[str], typer.Argument(metavar="TEXT TEXT...", help="Texts, in which *the word* may be marked.")

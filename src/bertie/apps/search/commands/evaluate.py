@@ -12,7 +12,7 @@ from bertie.platform import console, grouped, option, quantity
 
 
 @grouped
-def evaluate_search(
+def evaluate_search_command(
     index: IndexFolder,
     questions: Annotated[
         Path, typer.Argument(help="Questions with their documents: .json as SQuAD, or .jsonl.", show_default=False)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @grouped
-def make_index(
+def index_command(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(

@@ -13,7 +13,7 @@ from bertie.platform import UsageError, console, grouped, option
 
 
 @grouped
-def negatives(
+def negatives_command(
     index: IndexFolder,
     questions: Annotated[
         Path, typer.Option("--questions", help="Questions with their documents (.json as SQuAD, or .jsonl).")

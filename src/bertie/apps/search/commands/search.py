@@ -78,7 +78,7 @@ class StageOptions:
 
 
 @grouped
-def search(
+def search_command(
     index: IndexFolder,
     question: Annotated[str, typer.Argument(help="Question or words; - reads one question per line from stdin.")] = "-",
     stages: StageOptions = StageOptions(),

@@ -19,7 +19,7 @@ POLL_S = 0.2
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the server is on this machine
 
 
-def reload(
+def reload_command(
     url: Annotated[str, typer.Argument(help="Address of the server, on this machine.")] = "http://127.0.0.1:3000",
     key_file: Annotated[
         Path | None,

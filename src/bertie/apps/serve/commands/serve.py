@@ -71,7 +71,7 @@ class WatchOptions:
 
 
 @grouped
-def serve(
+def serve_command(
     models: Annotated[
         list[str], typer.Argument(help="Folders of models or runs, or exported graphs; NAME=FOLDER gives a name.")
     ],

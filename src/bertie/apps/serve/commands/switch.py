@@ -12,7 +12,7 @@ from bertie.apps.serve.commands.serve import API_KEY_VARIABLE
 from bertie.platform import BertieError, File, UsageError, console
 
 
-def switch(
+def switch_command(
     model: Annotated[str, typer.Argument(help="Name of the version that shall answer: the old one or the new one.")],
     url: Annotated[str, typer.Argument(help="Address of the server, on this machine.")] = "http://127.0.0.1:3000",
     key_file: Annotated[
