@@ -1,10 +1,10 @@
 """What helps a rare label? Real sets cut to few positives, fine-tuned with each measure against imbalance.
 
-    python -m benchmarks.imbalance --glue GLUE --nsmc NSMC     measures what is not in results/imbalance.jsonl yet
-    python -m benchmarks.imbalance --table                     prints the table that the log shows
+    python -m benchmarks.imbalance --glue GLUE --nsmc NSMC --imdb IMDB   measures what is not in results/imbalance.jsonl
+    python -m benchmarks.imbalance --table                               prints the table that the log shows
 
 A seed draws the rows, the order and dropout. Training and evaluation rows have the same share of positives, and are
-different rows. SST-2's rows are phrases of its training file.
+different rows. SST-2's rows are phrases of its training file; of IMDb's reviews, the first 48 tokens are read.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from bertie.io.table_format import TableFormat
 from bertie.io.tables import read_examples
 
 RESULTS = Path(__file__).parent / "results" / "imbalance.jsonl"
-MODELS = {"SST-2": "starter-en", "NSMC": "starter-ko"}
+MODELS = {"SST-2": "starter-en", "NSMC": "starter-ko", "IMDb": "starter-en"}
 SHARES = (0.05, 0.01)
 TRAIN, DEV = 1200, {0.05: 1000, 0.01: 2000}
 METHODS: dict[str, dict[str, Any]] = {
@@ -40,17 +40,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures what helps a rare label.")
     parser.add_argument("--glue", type=Path)
     parser.add_argument("--nsmc", type=Path)
+    parser.add_argument("--imdb", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     if options.table:
         print("\n".join(table()))
         return
-    files = {"SST-2": options.glue and options.glue / "SST-2/train.tsv", "NSMC": options.nsmc}
+    files = {"SST-2": options.glue and options.glue / "SST-2/train.tsv", "NSMC": options.nsmc, "IMDb": options.imdb}
     known = {(one["set"], one["share"], one["method"], one["seed"]) for one in read_lines(RESULTS)}
-    if None in files.values():
-        raise UsageError("Pass --glue FOLDER and --nsmc FILE.")
     texts = {name: of_labels(file) for name, file in files.items() if file is not None}
+    if not texts:
+        raise UsageError("Pass --glue FOLDER, --nsmc FILE or --imdb FILE.")
     for seed, share, name in product(range(options.seeds), SHARES, texts):
         train, dev = drawn(*texts[name], share, seed)
         for method, settings in METHODS.items():
@@ -61,10 +62,11 @@ def main() -> None:
 
 
 def of_labels(file: Path) -> tuple[list[str], list[str]]:
-    """Returns the texts of a file with the label 1 and those with the label 0, without repeats."""
-    examples, _ = read_examples(file, TableFormat.of(kind="tsv"))
+    """Returns the positive texts of a file and the negative ones, without repeats."""
+    examples, _ = read_examples(file, TableFormat.of(kind="jsonl" if file.suffix == ".jsonl" else "tsv"))
     texts = {example.texts[0].strip(): example.label for example in examples}
-    return [text for text, label in texts.items() if label == "1"], [t for t, label in texts.items() if label == "0"]
+    negatives = [text for text, label in texts.items() if label in ("0", "neg")]
+    return [text for text, label in texts.items() if label in ("1", "pos")], negatives
 
 
 def drawn(
