@@ -9,10 +9,9 @@ by that list. `seal` is the hash of the rest of the file.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bertie.errors import BadFile, DataError
-from bertie.files import LOCK, file_hash, is_leftover, read_json, seal, write_json
+from bertie.files import LOCK, Json, JsonObject, file_hash, is_leftover, read_json, seal, write_json
 
 CHECKSUMS, CARD = "checksums.json", "README.md"
 _LISTS = (CHECKSUMS, "manifest.json")  # either of them in a folder inside vouches for the other files there
@@ -28,7 +27,7 @@ class FolderCheck:
     uncovered: list[str] = field(default_factory=list)
 
 
-def entry(path: Path) -> dict[str, Any]:
+def entry(path: Path) -> JsonObject:
     """Returns the size and hash of a file, as in a list of files."""
     return {"size": path.stat().st_size, "xxh3_128": file_hash(path)}
 
@@ -38,14 +37,14 @@ def write(
     kind: str,
     *,
     covered: Callable[[str], bool] = lambda name: False,
-    made: Mapping[str, Any] | None = None,
+    made: Json | None = None,
 ) -> None:
     """Write checksums.json for all files of a folder but those `covered` elsewhere (by name, as of a manifest).
 
     made: how the folder was made, where there is more to say than its kind.
     """
     found = [name for name in names(folder) if not covered(name)]
-    listing: dict[str, Any] = {"format": 1, "kind": kind, "files": {name: entry(folder / name) for name in found}}
+    listing: JsonObject = {"format": 1, "kind": kind, "files": {name: entry(folder / name) for name in found}}
     listing |= {"made": made} if made else {}
     write_json(folder / CHECKSUMS, {**listing, "seal": seal(listing)})
 
@@ -64,7 +63,7 @@ def update(folder: Path, *names: str) -> None:
         update(folder.parent, inner)
 
 
-def read(folder: Path) -> dict[str, Any]:
+def read(folder: Path) -> JsonObject:
     """Returns the checksums.json of a folder. Raises DataError when it is missing or damaged."""
     path = folder / CHECKSUMS
     listing = read_json(path)
@@ -125,7 +124,7 @@ def problem(path: Path, expected: Mapping[str, object]) -> str:
         return str(error)
 
 
-def content_hashes(path: Path) -> Any:
+def content_hashes(path: Path) -> object:
     """Returns hashes of a file, or of the files of a folder, as a JSON value; the path itself if nothing is there.
 
     The manifest.json of a corpus or checkpoint represents its folder.

@@ -176,9 +176,9 @@ def checks_for_classes_of_tasks() -> int:
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
     core_lines: (71_760, 45_000),
-    core_files: (452, 290),
+    core_files: (448, 290),
     imports_inside_functions: (59, 60),
-    uses_of_any: (782, 600),
+    uses_of_any: (552, 600),
     asserts: (43, 50),
     longest_function: (70, 80),
     names_in_several_modules: (205, 60),

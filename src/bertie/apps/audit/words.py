@@ -227,7 +227,7 @@ def read_tests(path: Path) -> list[WordTest]:
     return found
 
 
-def _published(path: Path) -> dict[str, Any]:
+def _published(path: Path) -> dict[str, object]:
     found: Mapping[str, Any] = File(path).read_json()
     try:
         sides = {ours: {found[theirs]["category"]: found[theirs]["examples"]} for ours, theirs in SIDES.items()}

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie import FinetuneConfig, PretrainConfig
 
@@ -39,7 +38,7 @@ MARGIN_S = 12.0  # for loading, saving and the report
 def pretraining(run: Path, *, steps: int, tokens: int, documents: int) -> PretrainConfig:
     """Returns the pre-training config for a corpus of that size. A single document gives no pairs, so no NSP."""
     batch = max(1, min(PRETRAIN_BATCH, tokens // (2 * _MAX_LENGTH)))
-    objectives: dict[str, dict[str, Any]] = {"mlm": {"rate": MASKED}, "nsp": {"form": "corrected"}}
+    objectives: dict[str, dict[str, object]] = {"mlm": {"rate": MASKED}, "nsp": {"form": "corrected"}}
     if documents < 2:
         del objectives["nsp"]
     every = max(1, steps // VALIDATIONS)
