@@ -27,9 +27,9 @@ from bertie.report.page import Report
 from bertie.report.values import number
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.examples import Examples
-from bertie.runs.pretrain import pretrain
+from bertie.runs.pretrain import run_pretrain
 from bertie.runs.pretraining import PreparedRun
-from bertie.settings import load
+from bertie.settings import load_config
 from bertie.tasks.datasets import DATASETS
 from bertie.text.tokenizer import Tokenizer
 
@@ -196,7 +196,7 @@ class Setup:
         """
         fixed = [f"train.seed={seed}", *([] if steps is None else [f"train.steps={steps}"])]
         base, config = (
-            load(
+            load_config(
                 PretrainConfig,
                 self.recipe,
                 [*self.overrides, *changed, *fixed],  # the last one counts
@@ -244,7 +244,7 @@ class Setup:
     @cache  # noqa: B019
     def pretrained(self, changes: tuple[str, ...], seed: int, steps: int | None, folder: Path) -> dict[str, Any]:
         """Returns the results of a pre-training run, which is made or resumed first."""
-        return pretrain(self.pretraining(changes, seed, steps), folder)
+        return run_pretrain(self.pretraining(changes, seed, steps), folder)
 
     @cache  # noqa: B019
     def examples(self, task: str, changes: tuple[str, ...] = ()) -> Examples:
@@ -255,7 +255,7 @@ class Setup:
     def finetuning(self, task: str, model: str, changes: Sequence[str], seed: int) -> FinetuneConfig:
         """Returns the settings of a fine-tuning run: the usual learning rate of the model's width."""
         row = ROWS[task]
-        return load(
+        return load_config(
             FinetuneConfig,
             None,
             changes,

@@ -25,7 +25,7 @@ import bertie
 from benchmarks.result_lines import add_line, mean_cell, read_lines
 from bertie.errors import UsageError
 from bertie.io.table_format import TableFormat
-from bertie.io.tables import read
+from bertie.io.tables import read_examples
 from bertie.train.callbacks import TrainingRun
 
 RESULTS = Path(__file__).parent / "results" / "certainty.jsonl"
@@ -104,7 +104,7 @@ def main() -> None:
 
 def drawn(file: Path, format: TableFormat, train: int, test: int, seed: int) -> tuple[Rows, Rows]:
     """Returns training and test rows, of which no two have the same text."""
-    examples, _ = read(file, format)
+    examples, _ = read_examples(file, format)
     labels = {example.texts[0].strip(): str(example.label) for example in examples}
     rows = Random(seed).sample(sorted(labels.items()), train + test)
     return rows[:train], rows[train:]

@@ -50,9 +50,9 @@ CHOICES: dict[str, tuple[Choice, ...]] = {
     "as it is": (),
     "all tokens in the last layer": (reads_all,),
     "torch's dropout": (lambda _: patch("bertie.nn.dropout._quick", return_value=False),),
-    "one rectangle": (lambda _: patch("bertie.nn.varlen.grouped", return_value=None),),
+    "one rectangle": (lambda _: patch("bertie.nn.varlen.group_layout", return_value=None),),
     "SDPA": (
-        lambda _: patch("bertie.nn.varlen.grouped", return_value=None),
+        lambda _: patch("bertie.nn.varlen.group_layout", return_value=None),
         lambda _: patch("bertie.nn.attention._slow_fused", return_value=False),
     ),
     "all logits in float32": (lambda _: patch("bertie.models.heads.vocabulary.linear_cross_entropy", plain_loss),),

@@ -72,7 +72,7 @@ def documents_of(path: str, megabytes: float) -> Iterator[str]:
     """Yields the first megabytes of documents in files. Raises UsageError if there are none."""
     size = 0
     for unit in sources.plan_units([path], ReadOptions())[0]:
-        for found in sources.read(unit, ReadOptions(), Counter()):
+        for found in sources.read_unit(unit, ReadOptions(), Counter()):
             text = "" if isinstance(found, BadRecord) else found.strip()
             if text and size < megabytes * 1e6:
                 size += len(text.encode())
@@ -105,8 +105,8 @@ Digest = Callable[[], str]
 
 def with_bertie(path: Path, tokenizer: Path, workers: int, folder: Path) -> Digest:
     """`bertie corpus --tokenizer`."""
-    corpus.build([path], folder / "corpus", workers=workers)
-    shards = corpus.encode(folder / "corpus", Tokenizer.load(tokenizer), workers=workers)
+    corpus.build_shards([path], folder / "corpus", workers=workers)
+    shards = corpus.encode_corpus(folder / "corpus", Tokenizer.load(tokenizer), workers=workers)
     return lambda: _digest((values.astype(np.uint32), np.diff(sentences)) for values, sentences, _ in shards)
 
 

@@ -26,7 +26,7 @@ from bertie.apps.drift.compare import compare_traffic
 from bertie.errors import UsageError
 from bertie.infer.batching import chunks, run_batches
 from bertie.infer.predict import Predictor
-from bertie.infer.texts import Row
+from bertie.infer.texts import TextRow
 from bertie.infer.traffic import Traffic
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
@@ -168,7 +168,7 @@ class Answered:
 def drawn(file: Path, task: type[Task], count: int) -> Rows:
     """Returns rows of a file at random, of which no two have the same text."""
     key = next((key for key in FORMATS if key in str(file)), "")
-    rows: Iterator[Row] = iter(task.rows(file, FORMATS[key]))
+    rows: Iterator[TextRow] = iter(task.rows(file, FORMATS[key]))
     unique = {" ".join(row.texts): row for row in islice(rows, 60_000) if isinstance(row, Example)}
     every = [*unique.values()]
     return Random(0).sample(every, min(count, len(every)))

@@ -35,11 +35,11 @@ from bertie.io.tables import Example
 from bertie.models.head_config import Pooled
 from bertie.report.charts import Chart, Line
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.examples import Examples, few, read_examples
+from bertie.runs.examples import Examples, draw_examples, read_examples
 from bertie.runs.finetune_prepare import prepare_run
 from bertie.runs.finetune_train import measure_run
-from bertie.runs.weights import load as load_module
-from bertie.settings import load
+from bertie.runs.weights import load_model as load_module
+from bertie.settings import load_config
 from bertie.tasks import TASKS
 
 SIZES = (8, 16, 64)  # examples of each label
@@ -84,7 +84,7 @@ SETS: Mapping[str, Callable[[Path], Examples]] = {
 
 def _config(recipe: str | None, model: str, seed: int, **changes: Any) -> FinetuneConfig:
     fixed: dict[str, Any] = {"train.seed": seed, "train.eval_every": NEVER, "train.save_every": NEVER}
-    return load(FinetuneConfig, recipe, model=model, **fixed, **changes)
+    return load_config(FinetuneConfig, recipe, model=model, **fixed, **changes)
 
 
 def _accuracy(config: FinetuneConfig, examples: Examples) -> float:
@@ -175,7 +175,7 @@ def _measure(
     read: Callable[[str], Examples], name: str, model: str, size: int, way: str, draw: int
 ) -> dict[str, float]:
     whole, began = read(name), time.process_time()
-    train, dev = few(whole.train, size, seed=draw), spaced(whole.dev, DEV)
+    train, dev = draw_examples(whole.train, size, seed=draw), spaced(whole.dev, DEV)
     accuracy = WAYS[way](name, replace(whole, train=train, dev=dev, notes=[]), model, size, draw)
     return {"accuracy": accuracy, "processor_s": time.process_time() - began}
 

@@ -19,7 +19,7 @@ from benchmarks.result_lines import add_line, read_lines
 from bertie.errors import UsageError
 from bertie.evaluation.compare import SeedSummary
 from bertie.io.table_format import TableFormat
-from bertie.io.tables import read
+from bertie.io.tables import read_examples
 
 RESULTS = Path(__file__).parent / "results" / "imbalance.jsonl"
 MODELS = {"SST-2": "starter-en", "NSMC": "starter-ko"}
@@ -62,7 +62,7 @@ def main() -> None:
 
 def of_labels(file: Path) -> tuple[list[str], list[str]]:
     """Returns the texts of a file with the label 1 and those with the label 0, without repeats."""
-    examples, _ = read(file, TableFormat.of(kind="tsv"))
+    examples, _ = read_examples(file, TableFormat.of(kind="tsv"))
     texts = {example.texts[0].strip(): example.label for example in examples}
     return [text for text, label in texts.items() if label == "1"], [t for t, label in texts.items() if label == "0"]
 

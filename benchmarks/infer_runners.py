@@ -54,7 +54,7 @@ def reading_of(model: Path) -> Reading:
     """First rows and their labels for a classifier, else means and the nearest other text."""
     from bertie.infer.native import folder
 
-    engine = folder.opened(model, "fp32")
+    engine = folder.open_native_engine(model, "fp32")
     head = engine.heads.get("sequence") if engine else None
     if head is None or head.outputs < 2:
         return Reading("mean", "nearest", nearest)
@@ -84,7 +84,7 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
             gate.CalibrationTexts.read(found, calibration).quantize(found)
             found.save_pretrained(work / "int8", packed=found.packed)
         model = work / "int8"
-    engine: Engine | None = folder.opened(model, precision)  # type: ignore[arg-type]
+    engine: Engine | None = folder.open_native_engine(model, precision)  # type: ignore[arg-type]
     if isinstance(engine, folder.FolderEngine):
         engine.threads = threads
     else:

@@ -219,8 +219,8 @@ def measure(documents: Iterable[str], about: str, *, length: int, rounds: int) -
     with tempfile.TemporaryDirectory() as work:
         path, folder = texts.write(Path(work), documents)
         tokenizer = Tokenizer.load(folder)
-        corpus.build([path], Path(work) / "corpus")
-        shards = corpus.encode(Path(work) / "corpus", tokenizer)
+        corpus.build_shards([path], Path(work) / "corpus")
+        shards = corpus.encode_corpus(Path(work) / "corpus", tokenizer)
         ours, script = (
             BertieInstances(shards, tokenizer, length),
             ReferenceRunner(list(documents_of(shards)), tokenizer, length),

@@ -35,14 +35,14 @@ from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.examples import Examples
 from bertie.runs.forecast import forecast_of
 from bertie.runs.layout import MODEL
-from bertie.runs.pretrain import pretrain
+from bertie.runs.pretrain import run_pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.work import pretraining_work
-from bertie.settings import build, merge, read_yaml
+from bertie.settings import build_config, merge, read_yaml
 from bertie.train.callbacks import EachStep
 from bertie.train.loop import temporary_run
 from bertie.train.precision import choose_device
-from bertie.train.step_metrics import measure
+from bertie.train.step_metrics import measure_batches
 
 Values = Mapping[str, Any]
 PUBLISHED, TOGETHER = "as published", "all together"
@@ -136,7 +136,9 @@ class Table:
         for more in () if under else (fixed, changes):
             merge(tree, more)
         train = {"steps": steps, "seed": seed, "eval_every": NEVER, "save_every": NEVER, "log_every": 100}
-        return build(PretrainConfig, merge(tree, {"corpus": self.corpus, "tokenizer": self.tokenizer, "train": train}))
+        return build_config(
+            PretrainConfig, merge(tree, {"corpus": self.corpus, "tokenizer": self.tokenizer, "train": train})
+        )
 
     @cached_property
     def held_out(self) -> tuple[Objective, list[Batch]]:
@@ -191,7 +193,7 @@ def _measure(table: Table, row: str, seed: int, folder: Path) -> dict[str, Any]:
     config = table.config(row, seed, steps)
     clock, marks = _clock(config), list[float]()
     with temporary_run() as place:
-        results = pretrain(config, place / "run", callbacks=[EachStep(lambda step: marks.append(clock()))])
+        results = run_pretrain(config, place / "run", callbacks=[EachStep(lambda step: marks.append(clock()))])
         seconds = (marks[-1] - marks[0]) * steps / (steps - 1)
         phases = results["plan"].get("phases", [results["plan"]])
         tokens = sum(phase["steps"] * phase["tokens_per_step"] for phase in phases)
@@ -231,13 +233,13 @@ def _loss(table: Table, folder: Path) -> float | None:
     if report.fresh:
         return None
     model.to(choose_device("auto")).eval()
-    return measure(model, objective, batches)["loss"]
+    return measure_batches(model, objective, batches)["loss"]
 
 
 def _fine_tuned(table: Table, name: str, model: Path, seed: int) -> float:
     row, examples = ROWS[name], table.examples_of[name]
     train = {"batch_size": row.batch_size, "seed": seed, "eval_every": NEVER, "save_every": NEVER}
-    config = build(FinetuneConfig, {"model": str(model), "max_length": row.max_length, "train": train})
+    config = build_config(FinetuneConfig, {"model": str(model), "max_length": row.max_length, "train": train})
     return finetuned(config, examples)[examples.metrics[0]]
 
 

@@ -23,7 +23,7 @@ from bertie.models.model import TorchModel
 from bertie.objectives import ImageTextMatching
 from bertie.objectives.captions import Captions, CaptionSource
 from bertie.runs.models import model_folder
-from bertie.settings import load
+from bertie.settings import load_config
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import FeatureConfig
 
@@ -70,7 +70,7 @@ def main() -> None:
     args = parser.parse_intermixed_args()
     folder = model_folder(args.model)
     model, tokenizer = families.load(folder)[0], Tokenizer.load(folder)
-    features = load(FeatureConfig, None, args.settings, column=args.features)
+    features = load_config(FeatureConfig, None, args.settings, column=args.features)
     captions = Captions.read(args.table, features, tokenizer)
     for note in captions.notes:
         console.warn(note)

@@ -21,7 +21,7 @@ from bertie.console import console
 from bertie.errors import BertieError
 from bertie.files import user_cache
 from bertie.runs import finetune, pretrain
-from bertie.runs.config import COMMANDS, FinetuneConfig, kind_of
+from bertie.runs.config import COMMANDS, FinetuneConfig, choose_config_class
 from bertie.train import log
 
 CLOCKS = {"wall": ("seconds", time.monotonic), "cpu": ("cpu_s", time.process_time)}
@@ -34,7 +34,7 @@ def measure(files: Sequence[Path], *, trial: float, clock: str = "wall") -> Iter
     when a command fails.
     """
     for file in files:
-        command = COMMANDS[kind_of(configs.read_yaml(file))]
+        command = COMMANDS[choose_config_class(configs.read_yaml(file))]
         console.say(f"{file.stem}: {command}")
         with tempfile.TemporaryDirectory(prefix="bertie-bench-") as work:
             asked = json.dumps({"file": str(file), "trial": trial, "clock": clock})
@@ -42,7 +42,7 @@ def measure(files: Sequence[Path], *, trial: float, clock: str = "wall") -> Iter
             run = Path(work) / "run"
             seeds = ["--seeds", "1"] if command == "finetune" else []  # a small published set has several
             results = _run(Path(work), "bertie", command, "-c", str(file), *seeds, "--json", "-o", str(run))
-            parts = _parts(log.read(run))
+            parts = _parts(log.read_log(run))
         usage = results["usage"]
         yield {
             "bench": "plan",
@@ -88,8 +88,8 @@ def _run(work: Path, module: str, *arguments: str) -> dict[str, Any]:
 
 def main(file: str, trial: float, clock: str) -> None:
     """Prints the forecast of a run as JSON."""
-    kind = kind_of(configs.read_yaml(Path(file)))
-    config = configs.load(kind, file)
+    kind = choose_config_class(configs.read_yaml(Path(file)))
+    config = configs.load_config(kind, file)
     timed = CLOCKS[clock][1]
     if isinstance(config, FinetuneConfig):
         planned = finetune.plan_finetuning(config, trial=trial, clock=timed)

@@ -20,7 +20,7 @@ from bertie.console import console
 from bertie.models.head_config import Pooled
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
-from bertie.settings import build
+from bertie.settings import build_config
 
 SETS = ("sst2", "cola", "stsb", "mrpc")  # single texts, then pairs
 POOLINGS: tuple[Pooled, ...] = get_args(Pooled)
@@ -60,7 +60,7 @@ def main() -> None:
 
 def _measure(examples: Examples, model: str, pooling: str, seed: int, epochs: float) -> dict[str, float]:
     train = {"batch_size": 16, "seed": seed, "eval_every": NEVER, "save_every": NEVER}
-    config = build(FinetuneConfig, {"model": model, "pooling": pooling, "epochs": epochs, "train": train})
+    config = build_config(FinetuneConfig, {"model": model, "pooling": pooling, "epochs": epochs, "train": train})
     return {"score": finetuned(config, examples)[examples.metrics[0]]}
 
 

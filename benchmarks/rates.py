@@ -14,8 +14,8 @@ from bertie.console import console
 from bertie.files import write_json
 from bertie.models.variant import read_public
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.finetune import finetune
-from bertie.settings import build
+from bertie.runs.finetune import run_finetune
+from bertie.settings import build_config
 from bertie.train.rates import usual_rate
 
 RATES = (2e-5, 3e-5, 5e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
@@ -56,7 +56,7 @@ def one(asked: argparse.Namespace, model: Path, rate: float, seed: int) -> float
         "optim": {"lr": rate},
         "train": {"seed": seed, "eval_every": 10**6, "save_every": 10**6},
     }
-    results = finetune(build(FinetuneConfig, settings), run)
+    results = run_finetune(build_config(FinetuneConfig, settings), run)
     return float(results["dev"][results["metrics"][0]])
 
 

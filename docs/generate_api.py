@@ -75,7 +75,7 @@ that was pre-trained on it for two steps, `runs/other` a classifier of that, and
 """
 # Functions and classes of the Python API outside `import bertie`, which the pages use.
 MORE_API = (
-    *("bertie.data.corpus.build", "bertie.data.corpus.texts", "bertie.apps.sample.table"),
+    *("bertie.data.corpus.build_shards", "bertie.data.corpus.texts", "bertie.apps.sample.table"),
     *("bertie.text.vocabulary.count_words", "bertie.text.vocabulary.train_vocabulary"),
     "bertie.infer.engine.Engine",
 )

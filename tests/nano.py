@@ -28,13 +28,13 @@ from bertie.data.sequences import Sequences
 from bertie.errors import BertieError
 from bertie.models.config import EncoderConfig
 from bertie.models.model import TorchModel
-from bertie.objectives import Objective, build
+from bertie.objectives import Objective, build_objective
 from bertie.train import distributed
 from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import Result, fit
 from bertie.train.optim import OptimizerGroup
-from bertie.train.step_metrics import measure
+from bertie.train.step_metrics import measure_batches
 
 VOCAB, LENGTH, SAMPLES = 1000, 64, 100
 SHAPE = EncoderConfig(
@@ -53,7 +53,7 @@ WORDS = Vocabulary(1, 2, 0, 3, 4, ONES < 5, np.zeros(VOCAB, bool), np.zeros(VOCA
 class NanoSource:
     """Sequences of 5 to LENGTH tokens; each token follows from the one before, so that there is something to learn."""
 
-    objective: Objective = field(default_factory=lambda: build({"mlm": {}, "nsp": {}}))
+    objective: Objective = field(default_factory=lambda: build_objective({"mlm": {}, "nsp": {}}))
     batch_size: int = 8
     micro_batch_size: int | None = None
     seed: int = 0
@@ -75,7 +75,7 @@ class NanoSource:
 
 
 def nano_model(seed: int = 0, **overrides: Any) -> TorchModel:
-    objective = build({"mlm": {}, "nsp": {}})
+    objective = build_objective({"mlm": {}, "nsp": {}})
     return families.build(SHAPE.replace(**overrides), heads=objective.heads, seed=seed)
 
 
@@ -100,7 +100,7 @@ def nano_fit(run: Path, *, model: TorchModel | None = None, source: NanoSource |
     held_out = [source.batch(np.zeros(4, np.int64), np.arange(4) + SAMPLES)]
 
     def evaluate(step: int) -> dict[str, float]:
-        return measure(model, source.objective, held_out)
+        return measure_batches(model, source.objective, held_out)
 
     with one_thread():
         return fit(model, source.objective, source, train=train, optim=optim, run=run, **{"evaluate": evaluate, **fits})

@@ -19,16 +19,16 @@ import uvicorn
 from bertie import families
 from bertie.apps.serve.fleet import Fleet
 from bertie.apps.serve.remote import BatchFailed, Worker, WorkerSettings
-from bertie.apps.serve.server import Options, Server, uvicorn_settings
-from bertie.apps.serve.server import build as build_server
+from bertie.apps.serve.server import Options, QuietServer, uvicorn_settings
+from bertie.apps.serve.server import build_application as build_server
 from bertie.apps.serve.wire import ATTENTION
 from bertie.apps.serve.worker import attention_of
 from bertie.data.sequences import Sequences
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Facts
 from bertie.infer.traffic import Traffic
-from bertie.objectives import build
-from bertie.runs.weights import load
+from bertie.objectives import build_objective
+from bertie.runs.weights import load_model
 from bertie.tasks import TASKS, with_task
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
@@ -56,7 +56,7 @@ def make_models(home: Path, tasks: Sequence[str] = TASK_NAMES) -> dict[str, Path
         start = starts.get(name) or toy_model(home / "start", LETTERS)
         found[name] = make_model(start, home / name, name, TASK_OPTIONS.get(name, {}), 2 if name in PAIRS else 1)
     start = home / "start"
-    model, _ = families.load(start, heads=build({"mlm": {}, "nsp": {}}).heads, seed=0)
+    model, _ = families.load(start, heads=build_objective({"mlm": {}, "nsp": {}}).heads, seed=0)
     families.save(model, home / "pretrained", tokenizer=Tokenizer.load(start))
     return found | {"pretrained": home / "pretrained"}
 
@@ -87,7 +87,7 @@ class LocalWorker(Worker):
         return self.facts is not None
 
     async def start(self) -> Facts:
-        self.engine = engine_of(load(self.settings.model))
+        self.engine = engine_of(load_model(self.settings.model))
         self.attend = attention_of(Path(self.settings.model)) if self.settings.attention else None
         self.facts, self.sha = self.engine.facts, Traffic.of_model(Path(self.settings.model)).model
         return self.facts
@@ -234,7 +234,7 @@ class Live:
         await self.fleet.start()
         listener = bind("127.0.0.1", 0)
         self.port = listener.getsockname()[1]
-        self.server = Server(
+        self.server = QuietServer(
             uvicorn.Config(self.application, **uvicorn_settings(self.application.fleet.admission.content))
         )
         task = asyncio.create_task(self.server.serve(sockets=[listener]))

@@ -36,7 +36,7 @@ def neighbor(
     from benchmarks import neighbor as program
     from bertie.errors import UsageError
 
-    counts = tables.names(spins)
+    counts = tables.comma_names(spins)
     if not counts or not all(count in (program.DEFAULT, program.OURS) or count.isdigit() for count in counts):
         raise UsageError(f"--spins {spins!r} is not a list of whole numbers, like default,10000.")
     rows = program.measure(counts, rounds=rounds)

@@ -42,7 +42,7 @@ def few_labels(
     from benchmarks.cells import measuring_in
 
     with measuring_in(output):
-        rows = program.reproduce(tables.names(only), model, data_dir, output, draws=draws)
+        rows = program.reproduce(tables.comma_names(only), model, data_dir, output, draws=draws)
     command = "python -m benchmarks reproduce few-labels"
     command += f" --model {Path(model).absolute().name} --data-dir data --draws {draws}"
     page = program.page(rows, model=model, command=f"{command}{f' --only {only}' if only else ''} -o runs/few")
@@ -81,9 +81,9 @@ def modern(
     from benchmarks import modern as program
     from benchmarks.cells import measuring_in
 
-    table = program.Table(corpus, tokenizer, data_dir, size, minutes, tuple(tables.names(tasks)), examples)
+    table = program.Table(corpus, tokenizer, data_dir, size, minutes, tuple(tables.comma_names(tasks)), examples)
     with measuring_in(output):
-        rows = program.reproduce(table, tables.names(only) or tuple(table.rows), output, seeds=seeds)
+        rows = program.reproduce(table, tables.comma_names(only) or tuple(table.rows), output, seeds=seeds)
     command = (
         f"python -m benchmarks reproduce modern --corpus {Path(corpus).absolute().name} --tokenizer "
         f"{Path(tokenizer).absolute().name} --data-dir data --size {size} --minutes {minutes:g} --seeds {seeds} "
@@ -155,7 +155,7 @@ def results(
         raise UsageError(
             "No model given. Pass --model for the English sets, --korean-model for the Korean ones, or both."
         )
-    names = tables.names(only) or program.available(data_dir, models)
+    names = tables.comma_names(only) or program.available(data_dir, models)
     options: list[tuple[str, Any]] = [("--model", one.name) for one in program.named(model or [])]
     options += [("--korean-model", one.name) for one in program.named(korean_model or [])]
     options += [("--data-dir", "data"), ("--seeds", seeds), ("--train", train)]
@@ -214,7 +214,7 @@ def ablations(
         data_dir,
         str(config or program.RECIPE),
         tuple(overrides or ()),
-        tables.names(tasks) or program.TASKS,
+        tables.comma_names(tasks) or program.TASKS,
         train,
     )
     command = (
@@ -233,7 +233,9 @@ def ablations(
         write_bytes(output / "ablations.md", program.markdown(lines).encode())
 
     with measuring_in(output):
-        lines = program.reproduce(tables.names(only) or tuple(program.TABLES), setup, output, seeds=seeds, done=write)
+        lines = program.reproduce(
+            tables.comma_names(only) or tuple(program.TABLES), setup, output, seeds=seeds, done=write
+        )
     if console.verbosity.json:
         for line in lines:
             console.emit(line)

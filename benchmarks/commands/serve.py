@@ -32,7 +32,7 @@ def serve(
     overload: Annotated[
         float, typer.Option("--overload", min=0.0, help="Seconds of ten times the load that Bertie can answer.")
     ] = 0.0,
-    precision: tables.Precision = "fp32",
+    precision: tables.PrecisionOption = "fp32",
     output: Output = None,
 ) -> None:
     """Benchmark a server against a plain FastAPI server.

@@ -45,13 +45,13 @@ def pretrain(
     from benchmarks import pretrain as program
     from bertie.errors import UsageError, nearest
 
-    names = tables.names(models)
+    names = tables.comma_names(models)
     for name in names:
         if name not in program.SIZES:
             raise UsageError(f"Unknown model size {name!r}. {nearest(name, program.SIZES)}")
     for name in names:
         setup = program.Setup(name, batch_size, length, device)
-        lines = program.measure(setup, rounds=rounds, memory=memory, only=tables.names(runners))
+        lines = program.measure(setup, rounds=rounds, memory=memory, only=tables.comma_names(runners))
         title = f"{name}: masked-LM training, median of {len(lines[0]['rates'])} rounds"
         tell(lines, partial(_table, title, lines, "tokens_per_s"), output)
 
@@ -124,7 +124,7 @@ def of_families(
     from bertie.errors import UsageError, nearest
 
     require()
-    names = tables.names(models)
+    names = tables.comma_names(models)
     for name in names:
         if name not in families.PRESETS:
             raise UsageError(f"{name!r} is not a preset. {nearest(name, families.PRESETS)}")
@@ -237,7 +237,7 @@ def infer(
     if not (folder / "config.json").is_file():
         raise DataError(f"{folder} is not a model folder: it has no config.json. Pass --model FOLDER.")
     tokenizer = Tokenizer.load(folder)
-    names = program.runners(tables.names(only))
+    names = program.runners(tables.comma_names(only))
     found = program.texts_of(corpus.documents_of(input, 64), lambda text: list(tokenizer.encode(text).ids), texts)
     cores = threads or len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as scratch:

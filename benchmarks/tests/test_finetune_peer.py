@@ -11,7 +11,7 @@ from bertie import families
 from bertie.models.config import EncoderConfig
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
-from bertie.tasks.source import encode
+from bertie.tasks.source import encode_examples
 from bertie.train.config import OptimConfig, TrainConfig
 
 pytest.importorskip("transformers")
@@ -84,7 +84,7 @@ def test_what_has_no_label_teaches_nothing(prepared: bench.Prepared):
     """A label of dev alone: the Trainer does not see the example, as weight 0 says to Bertie."""
     examples = read_examples(prepared.config)
     odd = [*examples.train[:2], type(examples.train[0])(("w1 w2",), "z", 9)]
-    encoded = encode(odd, prepared.tokenizer, max_length=64)
+    encoded = encode_examples(odd, prepared.tokenizer, max_length=64)
     made = rows("sequence", encoded, examples.task.targets(odd, encoded))
     assert [row and row["labels"] for row in made] == [0, 1, None]
     assert torch.nn.CrossEntropyLoss().ignore_index == NO_LABEL

@@ -49,7 +49,7 @@ def test_an_unknown_runner_is_told_before_anything_is_measured():
 
 @pytest.mark.parametrize("bf16", [False, True])
 def test_both_sides_are_at_their_best_on_this_machine(bf16: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(machine, "cpu_rates", lambda: machine.Rates(fp32=10, bf16=60 if bf16 else 1))
+    monkeypatch.setattr(machine, "cpu_rates", lambda: machine.ProductRates(fp32=10, bf16=60 if bf16 else 1))
     peers = []
     monkeypatch.setattr(pretrain, "TrainerPeer", lambda *_, **way: peers.append(way.get("bf16", False)))
     made = pretrain.runners(Setup("tiny"), tmp_path)

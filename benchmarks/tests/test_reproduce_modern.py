@@ -31,7 +31,7 @@ def test_every_row_is_a_run_of_about_the_same_size(size):
         parts = phases(config)
         assert sum(part.steps for part in parts) == steps
         assert max(part.max_length for part in parts) <= shape.max_length
-        assert objectives.build(config.objectives)
+        assert objectives.build_objective(config.objectives)
         assert (config.train.seed, config.train.steps) == (3, steps)
         assert phases(table(size=size).config(name, 0, modern.FEWEST)), "each phase has a step"
     assert sizes == {name: pytest.approx(sizes[modern.PUBLISHED], rel=0.12) for name in sizes}

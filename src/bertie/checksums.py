@@ -27,25 +27,29 @@ class FolderCheck:
     uncovered: list[str] = field(default_factory=list)
 
 
-def entry(path: Path) -> JsonObject:
+def describe_file(path: Path) -> JsonObject:
     """Returns the size and hash of a file, as in a list of files."""
     return {"size": path.stat().st_size, "xxh3_128": file_hash(path)}
 
 
-def write(
+def write_checksums(
     folder: Path,
     kind: str,
     *,
     covered: Callable[[str], bool] = lambda name: False,
-    made: Json | None = None,
+    origin: Json | None = None,
 ) -> None:
     """Write checksums.json for all files of a folder but those `covered` elsewhere (by name, as of a manifest).
 
-    made: how the folder was made, where there is more to say than its kind.
+    origin: how the folder was made, where there is more to say than its kind.
     """
-    found = [name for name in names(folder) if not covered(name)]
-    listing: JsonObject = {"format": 1, "kind": kind, "files": {name: entry(folder / name) for name in found}}
-    listing |= {"made": made} if made else {}
+    names = [name for name in list_files(folder) if not covered(name)]
+    listing: JsonObject = {
+        "format": 1,
+        "kind": kind,
+        "files": {name: describe_file(folder / name) for name in names},
+    }
+    listing |= {"made": origin} if origin else {}
     write_json(folder / CHECKSUMS, {**listing, "seal": seal(listing)})
 
 
@@ -56,14 +60,14 @@ def update(folder: Path, *names: str) -> None:
     """
     if not (folder / CHECKSUMS).exists():
         return
-    listing = read(folder)
-    listing["files"] |= {name: entry(folder / name) for name in names}
+    listing = read_checksums(folder)
+    listing["files"] |= {name: describe_file(folder / name) for name in names}
     write_json(folder / CHECKSUMS, {**listing, "seal": seal(listing)})
-    if (inner := f"{folder.name}/{CHECKSUMS}") in listed(folder.parent):
+    if (inner := f"{folder.name}/{CHECKSUMS}") in list_checked_names(folder.parent):
         update(folder.parent, inner)
 
 
-def read(folder: Path) -> JsonObject:
+def read_checksums(folder: Path) -> JsonObject:
     """Returns the checksums.json of a folder. Raises DataError when it is missing or damaged."""
     path = folder / CHECKSUMS
     listing = read_json(path)
@@ -74,42 +78,42 @@ def read(folder: Path) -> JsonObject:
     return listing
 
 
-def listed(folder: Path) -> set[str]:
+def list_checked_names(folder: Path) -> set[str]:
     """Returns the names in a folder's checksums.json; none where it is missing or damaged."""
     try:
-        return set(read(folder)["files"])
+        return set(read_checksums(folder)["files"])
     except DataError:
         return set()
 
 
-def kind(folder: Path) -> str:
+def read_folder_kind(folder: Path) -> str:
     """Returns what a folder is, as its checksums.json says: "model", "run"; empty where it is missing or damaged."""
     try:
-        return str(read(folder).get("kind", ""))
+        return str(read_checksums(folder).get("kind", ""))
     except DataError:
         return ""
 
 
-def check(folder: Path, *, covered: Callable[[str], bool] = lambda name: False) -> FolderCheck:
+def check_files(folder: Path, *, covered: Callable[[str], bool] = lambda name: False) -> FolderCheck:
     """Compares every file of a folder with the list there, and with the lists of the folders inside.
 
     covered: names that are checked elsewhere. Raises DataError when the list itself is missing or damaged.
     """
-    files: Mapping[str, Mapping[str, object]] = read(folder)["files"]
-    found = FolderCheck(len(files))
+    files: Mapping[str, Mapping[str, object]] = read_checksums(folder)["files"]
+    result = FolderCheck(len(files))
     for name, expected in files.items():
         message = problem(folder / name, expected)
         if message:
-            found.damage.append(message)
+            result.damage.append(message)
         elif name.endswith("/" + CHECKSUMS):
             inner = _check_inner((folder / name).parent)
             place = name.removesuffix(CHECKSUMS)
-            found.damage.extend(inner.damage)
-            found.uncovered.extend(f"{place}{other}" for other in inner.uncovered)
-            found = FolderCheck(found.files + inner.files, found.damage, found.uncovered)
+            result.damage.extend(inner.damage)
+            result.uncovered.extend(f"{place}{other}" for other in inner.uncovered)
+            result = FolderCheck(result.files + inner.files, result.damage, result.uncovered)
     known = files.keys() | {CHECKSUMS}
-    found.uncovered.extend(name for name in names(folder) if name not in known and not covered(name))
-    return found
+    result.uncovered.extend(name for name in list_files(folder) if name not in known and not covered(name))
+    return result
 
 
 def problem(path: Path, expected: Mapping[str, object]) -> str:
@@ -133,26 +137,26 @@ def content_hashes(path: Path) -> object:
         manifest = path / "manifest.json"
         if manifest.is_file():
             return file_hash(manifest)
-        return {name: file_hash(path / name) for name in names(path) if (path / name).is_file()}
+        return {name: file_hash(path / name) for name in list_files(path) if (path / name).is_file()}
     return file_hash(path) if path.is_file() else str(path)
 
 
 def identity(folder: Path) -> str:
     """Returns a hash of the files of a model's folder that decide its answers: of all but its card and checksums."""
-    found = names(folder) if folder.is_dir() else []  # whoever opens the model says what is wrong with the path
+    names = list_files(folder) if folder.is_dir() else []  # whoever opens the model says what is wrong with the path
     return seal(
-        {"files": {name: file_hash(folder / name) for name in found if Path(name).name not in (CHECKSUMS, CARD)}}
+        {"files": {name: file_hash(folder / name) for name in names if Path(name).name not in (CHECKSUMS, CARD)}}
     )
 
 
 def _check_inner(folder: Path) -> FolderCheck:
     try:
-        return check(folder)
+        return check_files(folder)
     except DataError as error:
         return FolderCheck(0, [str(error)])
 
 
-def names(folder: Path) -> list[str]:
+def list_files(folder: Path) -> list[str]:
     """Returns the files of a folder as paths with slashes; of a folder inside with a list, only that list."""
     return sorted(path.relative_to(folder).as_posix() for path in _files(folder))
 

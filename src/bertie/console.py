@@ -52,7 +52,7 @@ class Verbosity:
 
 
 @contextmanager
-def unread() -> Iterator[None]:
+def ignore_lost_output() -> Iterator[None]:
     """Context of a message. One that cannot be written, on a full disk or to a reader that has gone, stops nothing."""
     try:
         yield
@@ -152,12 +152,12 @@ def _plain_lines(description: str, total: float | None, done: float, unit: str) 
             shown = _shown(info)
         if time.monotonic() - last >= PLAIN_LINE_EVERY_S:
             last = time.monotonic()
-            with unread():
+            with ignore_lost_output():
                 print(line(), file=sys.stderr, flush=True)
 
     yield advance
     if time.monotonic() - started >= BRIEF_S:
-        with unread():
+        with ignore_lost_output():
             print(line(), file=sys.stderr, flush=True)
 
 
@@ -189,7 +189,7 @@ class Console:
             plain = re.sub(r"\[/?[a-z ]*\]", "", message) if markup else message
             LOGGER.log(logging.DEBUG if level else logging.INFO, "%s", in_python(plain))
         elif self.verbosity.level >= level and self._notes.get():
-            with unread():
+            with ignore_lost_output():
                 self.stderr().print(harmless(message), markup=markup)
 
     def warn(self, message: str) -> None:
@@ -197,7 +197,7 @@ class Console:
         if not speech.shell:
             warnings.warn(in_python(message), UserWarning, stacklevel=_outside())
         elif self.verbosity.level >= 0:
-            with unread():
+            with ignore_lost_output():
                 self.stderr().print("warning:", style="yellow", end=" ")
                 self.stderr().print(harmless(message))
 

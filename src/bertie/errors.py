@@ -186,10 +186,10 @@ def nearest(name: object, choices: Iterable[str]) -> str:
     names = sorted(choices)
 
     def similar(most: int, cutoff: float) -> list[str]:
-        found = difflib.get_close_matches(
+        matches = difflib.get_close_matches(
             str(name).casefold(), {one.casefold() for one in names}, n=most, cutoff=cutoff
         )
-        return [one for match in found for one in names if one.casefold() == match]
+        return [one for match in matches for one in names if one.casefold() == match]
 
     close = similar(1, 0.5)
     hint = f"Did you mean {close[0]!r}? " if close else ""
@@ -202,8 +202,8 @@ def nearest(name: object, choices: Iterable[str]) -> str:
 def hub_hint(name: str | Path) -> str:
     """Returns the end of an error message about an unknown model, if its name may be of the Hugging Face Hub."""
     parts = str(name).split("/")
-    named = len(parts) == 2 and not Path(parts[0]).exists() and parts[0].strip(".")
-    return f" If it is a model of the Hugging Face Hub, first run: bertie download {name}" if named else ""
+    on_hub = len(parts) == 2 and not Path(parts[0]).exists() and parts[0].strip(".")
+    return f" If it is a model of the Hugging Face Hub, first run: bertie download {name}" if on_hub else ""
 
 
 def cache_hint(folder: Path) -> str:

@@ -87,11 +87,11 @@ def sweep(path: Path) -> None:
     """Deletes the temporary files of `path` that killed processes left: those that no process holds, and whose process
     is not running here."""
     name = re.compile(rf"\.{re.escape(path.name)}\.(\d+)(\.[0-9a-f]{{6}})?\.tmp")
-    for found in path.parent.iterdir() if path.parent.is_dir() else ():
-        if (match := name.fullmatch(found.name)) and not _runs(int(match[1])):
-            with suppress(OSError), open(found, "rb") as file:
+    for entry in path.parent.iterdir() if path.parent.is_dir() else ():
+        if (match := name.fullmatch(entry.name)) and not _runs(int(match[1])):
+            with suppress(OSError), open(entry, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                found.unlink()
+                entry.unlink()
 
 
 def _runs(pid: int) -> bool:
@@ -210,7 +210,7 @@ def some_of(names: Collection[str], most: int = 3) -> str:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def open_regular(path: Path) -> Iterator[IO[bytes]]:
     """Opens a regular file for reading. A pipe may never end, and a device has no end.
 
     Raises DataError with the reason where the file cannot be opened; FileNotFoundError where it is missing; OSError
@@ -239,13 +239,13 @@ def check_readable(path: Path) -> None:
     """
     if UNDECODED.search(str(path)):
         raise DataError(f"The name {shown(str(path))} is not UTF-8, which libraries need to open it. Rename it.")
-    with suppress(FileNotFoundError), opened(path):
+    with suppress(FileNotFoundError), open_regular(path):
         pass
 
 
 def read_small(path: Path, *, most: int = _SMALL_FILE_BYTES) -> bytes:
-    """Returns all bytes of a file of at most `most` bytes. Raises DataError for a larger one, and as `opened`."""
-    with opened(path) as file:
+    """Returns all bytes of a file of at most `most` bytes. Raises DataError for a larger one, and as `open_regular`."""
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         data = file.read(most + 1) if size <= most else b""
     if max(size, len(data)) > most:
@@ -287,9 +287,9 @@ def user_cache() -> Path:
 
 
 def file_hash(path: Path) -> str:
-    """Returns xxh3-128 of a file's bytes as 32 hex digits, read in blocks of 1 MiB. Raises as `opened` does."""
+    """Returns xxh3-128 of a file's bytes as 32 hex digits, read in blocks of 1 MiB. Raises as `open_regular` does."""
     digest = xxhash.xxh3_128()
-    with opened(path) as file:
+    with open_regular(path) as file:
         while piece := file.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()

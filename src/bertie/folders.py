@@ -6,8 +6,8 @@
     held           of a command that can be resumed (pretrain, finetune, tune, corpus): locked, and swept
                    of what a killed process left
 
-`--overwrite` replaces what Bertie wrote, which the `Kind` of a folder and its checksums.json tell; where anything else
-stands, nothing is touched. A symbolic link stays: what it leads to is written or replaced.
+`--overwrite` replaces what Bertie wrote, which the `FolderKind` of a folder and its checksums.json tell; where anything
+else stands, nothing is touched. A symbolic link stays: what it leads to is written or replaced.
 """
 
 import os
@@ -31,7 +31,7 @@ _UNKNOWN_FILES_SHOWN = 5  # unknown files that an error lists
 
 
 @dataclass(frozen=True)
-class Kind:
+class FolderKind:
     """The files that a command writes into its folder.
 
     begins: patterns of files, one of which always exists. files: patterns of names. folders: pattern of the name of a
@@ -42,7 +42,7 @@ class Kind:
     name: str
     begins: tuple[str, ...]
     files: tuple[str, ...]
-    folders: Mapping[str, "Kind | None"] = field(default_factory=dict)
+    folders: Mapping[str, "FolderKind | None"] = field(default_factory=dict)
     lock: str = LOCK
     clears: tuple[str, ...] = ()
     use: str = ""
@@ -52,13 +52,13 @@ class Kind:
         """The article of the name."""
         return "an" if self.name[0] in "aeiou" else "a"
 
-    def inner(self, name: str) -> "Kind | None":
+    def inner(self, name: str) -> "FolderKind | None":
         """Returns the kind of a folder inside, or None for an unknown name."""
         return next((kind or self for pattern, kind in self.folders.items() if fnmatchcase(name, pattern)), None)
 
     def begun(self, folder: Path) -> bool:
         """Returns whether a folder contains the beginning of something of this kind, and not of another kind."""
-        if self.started(folder) or checksums.kind(folder) == self.name:
+        if self.started(folder) or checksums.read_folder_kind(folder) == self.name:
             return True
         alike = {checksums.CHECKSUMS, LOCK, self.lock}  # of every kind
         return all(path.name in alike or is_leftover(path.name) for path in folder.iterdir())
@@ -68,13 +68,13 @@ class Kind:
         return any((folder / name).exists() or ("*" in name and any(folder.glob(name))) for name in self.begins)
 
     @classmethod
-    def named(cls, name: str) -> "Kind":
+    def named(cls, name: str) -> "FolderKind":
         """Returns the kind with a name: "model", "run", "corpus", "tokenizer"; "folder": with any files."""
         return ANYTHING if name == ANYTHING.name else FOLDER_KINDS[name]
 
     def check(self, path: Path, *, overwrite: bool = False, new: bool = False) -> None:
-        """Raises UsageError unless a folder may be written to. See `check`."""
-        check(path, self, overwrite=overwrite, new=new)
+        """Raises UsageError unless a folder may be written to. See `check_writable`."""
+        check_writable(path, self, overwrite=overwrite, new=new)
 
     def check_unchanged(self, folder: Path, before: Mapping[str, object], now: Mapping[str, object]) -> None:
         """Raises UsageError with the differences where a folder was made with other settings or data."""
@@ -101,7 +101,7 @@ class Kind:
 
     def seal(self, folder: Path, *, covered: Callable[[str], bool] = lambda name: False) -> None:
         """Writes the checksums.json of a folder of this kind. See `checksums.write`."""
-        checksums.write(folder, self.name, covered=covered)
+        checksums.write_checksums(folder, self.name, covered=covered)
 
     def sealed(self, folder: Path) -> bool:
         """Returns whether a folder has the list of its files, which is written last."""
@@ -112,8 +112,8 @@ class Kind:
         (folder / checksums.CHECKSUMS).unlink(missing_ok=True)
 
 
-ANYTHING = Kind("folder", ("",), ("*",), {"*": None})
-FOLDER_KINDS: Registry[Kind] = Registry(
+ANYTHING = FolderKind("folder", ("",), ("*",), {"*": None})
+FOLDER_KINDS: Registry[FolderKind] = Registry(
     "kind of folder",
     [
         ("search index", Later("bertie.apps.search.store", "INDEX_KIND")),
@@ -136,7 +136,7 @@ def check_folder_kind(folder: Path, *expected: str) -> None:
         )
 
 
-def strangers(folder: Path, kind: Kind) -> list[str]:
+def strangers(folder: Path, kind: FolderKind) -> list[str]:
     """Returns the files in a folder that Bertie did not write, as relative paths; a folder ends in a slash."""
     if not any(folder.iterdir()):
         return []
@@ -145,8 +145,8 @@ def strangers(folder: Path, kind: Kind) -> list[str]:
     return sorted(_strangers(folder, kind))
 
 
-def _strangers(folder: Path, kind: Kind) -> Iterator[str]:
-    known = checksums.listed(folder)
+def _strangers(folder: Path, kind: FolderKind) -> Iterator[str]:
+    known = checksums.list_checked_names(folder)
     for path in folder.iterdir():
         name = path.name
         if name in (LOCK, checksums.CHECKSUMS) or name in known or is_leftover(name):
@@ -160,7 +160,7 @@ def _strangers(folder: Path, kind: Kind) -> Iterator[str]:
             yield name + "/"
 
 
-def check(path: Path, kind: Kind, *, overwrite: bool = False, new: bool = False) -> None:
+def check_writable(path: Path, kind: FolderKind, *, overwrite: bool = False, new: bool = False) -> None:
     """Raises UsageError unless a folder may be written to.
 
     new: whether existing content cannot be resumed. A file, a mount point that would be renamed, and a folder that
@@ -187,11 +187,11 @@ def check(path: Path, kind: Kind, *, overwrite: bool = False, new: bool = False)
         if not kind.begun(path):
             raise UsageError(f"{path} contains files that are not {kind.article} {kind.name}. Choose another folder.")
         return
-    if found := strangers(path, kind):
-        more = f" and {len(found) - _UNKNOWN_FILES_SHOWN:,} more" if len(found) > _UNKNOWN_FILES_SHOWN else ""
+    if others := strangers(path, kind):
+        more = f" and {len(others) - _UNKNOWN_FILES_SHOWN:,} more" if len(others) > _UNKNOWN_FILES_SHOWN else ""
         raise UsageError(
             f"{path} cannot be replaced: it contains files that Bertie did not write as {kind.article} {kind.name}: "
-            f"{', '.join(found[:_UNKNOWN_FILES_SHOWN])}{more}. Move them away, or choose another folder."
+            f"{', '.join(others[:_UNKNOWN_FILES_SHOWN])}{more}. Move them away, or choose another folder."
         )
     if (path / kind.lock).exists():
         with locked(path / kind.lock, busy_error(path)):
@@ -229,15 +229,15 @@ def locked(lock: Path, busy: str) -> Iterator[None]:
 
 
 @contextmanager
-def held(path: Path, kind: Kind, *, overwrite: bool = False) -> Iterator[None]:
+def held(path: Path, kind: FolderKind, *, overwrite: bool = False) -> Iterator[None]:
     """Context with a lock on a folder that is written step by step. overwrite: its content is deleted first, after
     locking.
 
     A folder made for this is removed if it is still empty at the end, or if bad input is refused before anything was
-    started. Raises UsageError as `check` does.
+    started. Raises UsageError as `check_writable` does.
     """
-    check(path, kind, overwrite=overwrite)
-    made, refused = not path.exists(), False
+    check_writable(path, kind, overwrite=overwrite)
+    is_new, refused = not path.exists(), False
     lock = path / kind.lock
     with folders_above(path):
         lock.parent.mkdir(parents=True, exist_ok=True)
@@ -252,11 +252,11 @@ def held(path: Path, kind: Kind, *, overwrite: bool = False) -> Iterator[None]:
             raise
         finally:
             empty = path.is_dir() and [file for file in path.rglob("*") if not file.is_dir()] in ([], [lock])
-            if made and (empty or refused):
+            if is_new and (empty or refused):
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _clear(folder: Path, kind: Kind) -> None:
+def _clear(folder: Path, kind: FolderKind) -> None:
     """Deletes everything but the lock; the files that identify the kind are last, so that an interrupted deletion is
     known."""
     last = {*kind.begins, checksums.CHECKSUMS, kind.lock.partition("/")[0]}
@@ -274,7 +274,7 @@ def _delete(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
 
 
-def _sweep(folder: Path, kind: Kind) -> None:
+def _sweep(folder: Path, kind: FolderKind) -> None:
     """Deletes what killed processes left in a folder: files and folders under temporary names."""
     for path in folder.iterdir():
         if is_leftover(path.name) and not any(fnmatchcase(path.name, pattern) for pattern in kind.clears):
@@ -293,52 +293,54 @@ def check_other(out: Path, source: Path) -> None:
         )
 
 
-def made_once(path: Path, kind: Kind, by: str, write: Callable[[Path], _Facts], *, overwrite: bool = False) -> _Facts:
+def made_once(
+    path: Path, kind: FolderKind, by: str, write: Callable[[Path], _Facts], *, overwrite: bool = False
+) -> _Facts:
     """Makes a folder with `write`, unless the same call made it before. Returns what `write` returned, now or then.
 
     by: hash of the command, its settings and the contents of its inputs; "" if they are unknown. The facts are JSON
-    values. Raises UsageError as `check` does, and where a file was changed after it was made.
+    values. Raises UsageError as `check_writable` does, and where a file was changed after it was made.
     """
-    found = None if overwrite or not by else _made_by(path, by)
-    if found is not None:
+    facts_before = None if overwrite or not by else _made_by(path, by)
+    if facts_before is not None:
         console.say(f"{path} was made by this command before; nothing to do. --overwrite makes it again.")
-        return found
-    made: _Facts = {"by": by}
-    with new_folder(path, kind, overwrite=overwrite, made=made) as folder:
-        made["facts"] = write(folder)
-    facts: _Facts = made["facts"]
+        return facts_before
+    origin: _Facts = {"by": by}
+    with new_folder(path, kind, overwrite=overwrite, origin=origin) as folder:
+        origin["facts"] = write(folder)
+    facts: _Facts = origin["facts"]
     return facts
 
 
 def _made_by(path: Path, by: str) -> _Facts | None:
     try:
-        made = checksums.read(path).get("made", {})
+        origin = checksums.read_checksums(path).get("made", {})
     except DataError:
         return None
-    if made.get("by") != by:
+    if origin.get("by") != by:
         return None
-    if damage := checksums.check(path).damage:
+    if damage := checksums.check_files(path).damage:
         raise UsageError(f"{path} was made by this command, but: {damage[0]} Pass --overwrite to make it again.")
-    facts: _Facts = made["facts"]
+    facts: _Facts = origin["facts"]
     return facts
 
 
 @contextmanager
 def new_folder(
-    path: Path, kind: Kind, *, overwrite: bool = False, keep_strangers: bool = False, made: _Facts | None = None
+    path: Path, kind: FolderKind, *, overwrite: bool = False, keep_strangers: bool = False, origin: _Facts | None = None
 ) -> Iterator[Path]:
     """Context with a folder to write to, which replaces `path` at the end, with its checksums.json.
 
     A killed process leaves `path` unchanged, and a hidden folder that the next call deletes. keep_strangers: foreign
-    files are kept instead of refused, inside a run that is resumed. made: stored in checksums.json, as it is at the end
-    of the block. Raises UsageError as `check` does.
+    files are kept, not refused, inside a run that is resumed. origin: stored in checksums.json, as it is at the end
+    of the block. Raises UsageError as `check_writable` does.
     """
     _check_link(path)
     path = path.resolve()  # a link stays, and what it leads to is replaced
     temporary, old = path.with_name(f".{path.name}.tmp"), path.with_name(f".{path.name}.old")
     if old.exists():  # a process was killed between two renames, or after them
         _delete(old) if path.exists() else old.rename(path)
-    check(path, kind, overwrite=overwrite and not keep_strangers, new=not keep_strangers)
+    check_writable(path, kind, overwrite=overwrite and not keep_strangers, new=not keep_strangers)
     with ExitStack() as stack:
         stack.enter_context(folders_above(path))
         temporary.mkdir(exist_ok=True)
@@ -350,7 +352,7 @@ def new_folder(
             yield temporary
             if keep_strangers and path.exists():
                 _take_over(path, temporary, strangers(path, kind))
-            checksums.write(temporary, kind.name, made=made)
+            checksums.write_checksums(temporary, kind.name, origin=origin)
             _sync(temporary)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)

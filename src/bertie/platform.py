@@ -12,7 +12,7 @@ _MODULES = {
     "cli.groups": "TableOptions",
     "cli.options": "grouped",
     "cli.shared": "option",
-    "cli.tables": "comma_names=names",
+    "cli.tables": "comma_names",
     "compression.quantize": "gptq",
     "compression.recipe": "Recipe",
     "console": "console",
@@ -21,7 +21,7 @@ _MODULES = {
     "errors": "BertieError DataError UsageError nearest",
     "evaluation.compare": "PairedDifference SeedSummary",
     "files": "File",
-    "folders": "FolderKind=Kind",
+    "folders": "FolderKind",
     "infer.batching": "batches",
     "infer.engine": "Engine",
     "infer.fill": "Masked",
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
     from bertie.cli.groups import TableOptions
     from bertie.cli.options import grouped
     from bertie.cli.shared import option
-    from bertie.cli.tables import names as comma_names
+    from bertie.cli.tables import comma_names
     from bertie.compression.quantize import gptq
     from bertie.compression.recipe import Recipe
     from bertie.console import console
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from bertie.errors import BertieError, DataError, UsageError, nearest
     from bertie.evaluation.compare import PairedDifference, SeedSummary
     from bertie.files import File
-    from bertie.folders import Kind as FolderKind
+    from bertie.folders import FolderKind
     from bertie.infer.batching import batches
     from bertie.infer.engine import Engine
     from bertie.infer.fill import Masked

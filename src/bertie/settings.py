@@ -39,8 +39,8 @@ class Config(BaseModel):
 
     @classmethod
     def read(cls, path: str | Path | None = None, overrides: Iterable[str] = (), **values: object) -> Self:
-        """Returns the settings of a YAML file or a recipe, changed by values and "dotted.key=value". See `load`."""
-        return load(cls, path, overrides, **values)
+        """Returns settings of a YAML file or recipe, changed by values and "dotted.key=value". See `load_config`."""
+        return load_config(cls, path, overrides, **values)
 
     @classmethod
     def kind_of(cls, path: list[str], tree: Mapping[str, object]) -> tuple[object, list[str]]:
@@ -53,13 +53,13 @@ class Config(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _over_defaults(cls, given: object, build: ModelWrapValidatorHandler[Self]) -> Self:
+    def _over_defaults(cls, values: object, build: ModelWrapValidatorHandler[Self]) -> Self:
         """Merges a partial section with this config's own default: fine-tuning's optim.lr keeps its warm-up.
 
         Its `model_fields_set` has only the given keys.
         """
-        if not isinstance(given, Mapping):
-            return build(given)
+        if not isinstance(values, Mapping):
+            return build(values)
         sections = {
             name: field.default for name, field in cls.model_fields.items() if isinstance(field.default, Config)
         }
@@ -67,12 +67,12 @@ class Config(BaseModel):
             name: merge(sections[name].model_dump(), value)
             if name in sections and isinstance(value, Mapping)
             else _plain(value)
-            for name, value in given.items()
+            for name, value in values.items()
         }
         with _refusing(cls) if cls.also_called else nullcontext():  # the config of a run, made from Python
             built = build(over)
         for name in sections:
-            if isinstance(part := given.get(name), Mapping):
+            if isinstance(part := values.get(name), Mapping):
                 getattr(built, name).__pydantic_fields_set__.intersection_update(part)
         return built
 
@@ -88,7 +88,7 @@ def _parsed(text: str) -> object:
     return safe_yaml.parsed(text)
 
 
-def load(kind: type[_C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> _C:
+def load_config(kind: type[_C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> _C:
     """Loads a config from an optional YAML file, then values by dotted key that are not None, then "dotted.key=value".
 
     Raises UsageError for missing or unsafe YAML, an unknown key (with the most similar name), or a value of the wrong
@@ -98,20 +98,20 @@ def load(kind: type[_C], path: str | Path | None = None, overrides: Iterable[str
     for key, value in values.items():
         if value is not None:
             merge(tree, nested(key, value))
-    given: list[tuple[str, str]] = []
+    options: list[tuple[str, str]] = []
     for override in overrides:
         dotted, equals, text = override.partition("=")
         if not equals:
             raise UsageError(f"{override!r} is not an override. Write key=value, for example optim.lr=1e-4.")
-        given.append((dotted, text))
+        options.append((dotted, text))
         root = dotted.split(".")[0]
         default = kind.model_fields[root].default if root in kind.model_fields else None
         if isinstance(default, dict):  # objectives.mlm.rate=0.2 changes the default objectives, not replaces them
             tree.setdefault(root, copy.deepcopy(default))
         merge(tree, nested(dotted, scalar(text)))
-    for dotted, text in given:  # now the settings that say what the others are, such as the task, are known
+    for dotted, text in options:  # now the settings that say what the others are, such as the task, are known
         merge(tree, nested(dotted, typed(kind, dotted, text, tree)))
-    return build(kind, tree)
+    return build_config(kind, tree)
 
 
 def typed(kind: type[Config], dotted: str, text: str, tree: Mapping[str, object] = {}) -> Any:
@@ -139,7 +139,7 @@ def _is_text(kind: object, path: list[str], tree: Mapping[str, object]) -> bool:
     return path[0] in hints and _is_text(hints[path[0]], path[1:], tree)
 
 
-def build(kind: type[_C], tree: Mapping[str, Any]) -> _C:
+def build_config(kind: type[_C], tree: Mapping[str, Any]) -> _C:
     """Validates a tree of values as a config. Raises UsageError with one line on the first error.
 
     An unknown key gets a hint: the same name in another section, what another library calls it, or the most similar
@@ -168,8 +168,8 @@ def _refusing(kind: type[Config]) -> Iterator[None]:
             raise UnknownName(f"Unknown key {'.'.join(where)!r}. {hint}") from None
         if first["type"] == "missing":
             raise UsageError(f"{'.'.join(where)} is missing: {_help(kind, where)}") from None
-        given = f"{'.'.join(where)}: {first['msg']} (the value is {first['input']!r})."
-        raise UsageError(f"{given} {_help(kind, where)}") from None
+        problem = f"{'.'.join(where)}: {first['msg']} (the value is {first['input']!r})."
+        raise UsageError(f"{problem} {_help(kind, where)}") from None
 
 
 def passed_as(option: tuple[str, str]) -> str:
@@ -203,7 +203,7 @@ def _help(kind: type[Config], where: list[str]) -> str:
 
 
 def save_settings(config: Config, path: Path) -> None:
-    """Writes the resolved config as YAML that `load` reads as an equal value."""
+    """Writes the resolved config as YAML that `load_config` reads as an equal value."""
     from bertie import safe_yaml
 
     write_bytes(path, safe_yaml.yaml_text(config.model_dump(mode="json")).encode())

@@ -15,7 +15,7 @@ import torch
 
 from bertie import families
 from bertie.models.codec import OWN_TYPE
-from bertie.runs.weights import load as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.text.tokenizer import Tokenizer
 from nano import one_thread
 from toys import CommandLine

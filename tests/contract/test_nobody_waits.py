@@ -25,7 +25,7 @@ from bertie.nn.layout import Packed
 from bertie.objectives import OBJECTIVES
 from bertie.objectives.captions import Captions, CaptionSource
 from bertie.tasks import TASKS
-from bertie.tasks.relation import Entity, RelationExample
+from bertie.tasks.relation import RelationEntity, RelationExample
 from bertie.tasks.soft import SoftLabel
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
@@ -79,7 +79,7 @@ def test_bilm_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         return torch.zeros(*characters.shape[:-1], width, device=META, requires_grad=True)
 
     monkeypatch.setattr(CharacterCNN, "forward", read)
-    objective = objectives.build({"bilm": {}})
+    objective = objectives.build_objective({"bilm": {}})
     sizes = {"vocab_size": 50, "hidden_size": 12, "intermediate_size": 10, "embedding_size": 4, "filters": ((1, 3),)}
     model = families.build(ElmoConfig(**sizes), heads=objective.heads, variant="elmo")
     layout = Packed.from_lengths(torch.tensor([3, 2]))
@@ -97,7 +97,7 @@ EXAMPLES: dict[str, list[Example]] = {
     "choice": [Example(("w9", *WORDS), "1"), Example(("w8", *WORDS, "w1"), "0")],
     "rank": [Example(("w9", text), label) for text, label in zip(WORDS, "01", strict=True)],
     "relation": [
-        RelationExample((text,), label, entities=(Entity(0, 2, "A"), Entity(3, 5, "B")))
+        RelationExample((text,), label, entities=(RelationEntity(0, 2, "A"), RelationEntity(3, 5, "B")))
         for text, label in zip(WORDS, "ab", strict=True)
     ],
     "tagging": [

@@ -19,7 +19,7 @@ from bertie.objectives import OBJECTIVES, MaskedLM, Objective
 from bertie.objectives.source import PretrainingSource
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.step import backward
-from bertie.train.step_metrics import measure
+from bertie.train.step_metrics import measure_batches
 
 WORDS = [f"w{i}" for i in range(60)] + [f"##p{i}" for i in range(20)]
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"[unused{i}]" for i in range(5)), *WORDS]
@@ -110,7 +110,7 @@ def tokenizer() -> Tokenizer:
 
 
 def objective_of(name: str) -> Objective:
-    return objectives.build({name: CASES[name].options}).load_dependencies(teacher)
+    return objectives.build_objective({name: CASES[name].options}).load_dependencies(teacher)
 
 
 def teacher(folder: str, *, states_only: bool = False) -> TorchModel:
@@ -207,12 +207,12 @@ def test_training_lowers_every_part(name: str, tokenizer: Tokenizer) -> None:
     (batch,) = source.batches(0)
     model = model_of(name, objective)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    first = measure(model, objective, [batch])
+    first = measure_batches(model, objective, [batch])
     for _ in range(20):
         optimizer.zero_grad()
         counts = objective.counts(batch)
         backward(model, objective, [batch], counts, seed=(0,), device=torch.device("cpu"))
         optimizer.step()
-    last = measure(model, objective, [batch])
+    last = measure_batches(model, objective, [batch])
     for part in objective.counts(batch):
         assert last[f"{part}_loss"] < first[f"{part}_loss"], part

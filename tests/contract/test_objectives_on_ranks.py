@@ -21,7 +21,7 @@ from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit
 from bertie.train.phases import PhasedSource
 from bertie.train.sharding import own
-from bertie.train.step_metrics import measure
+from bertie.train.step_metrics import measure_batches
 from nano import NanoSource, nano_fit, one_thread, timeless
 from ranks import finish, start_ranks
 
@@ -65,7 +65,7 @@ def train(name: str, run: Path, tokenizer: Tokenizer, *, shard: str) -> None:
         train=TrainConfig(batch_size=6, steps=STEPS, log_every=1, eval_every=2, precision="fp32", shard=shard),
         optim=OptimConfig(lr=1e-3, warmup=0),
         run=run,
-        evaluate=lambda step: measure(model, objective, source.validation_batches()),
+        evaluate=lambda step: measure_batches(model, objective, source.validation_batches()),
         callbacks=[EachStep(check)],
     )
     saved = load_file(run / f"checkpoint-{STEPS}" / "model.safetensors") if rendezvous.is_main() else {}

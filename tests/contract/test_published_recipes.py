@@ -14,7 +14,7 @@ from bertie.data import corpus
 from bertie.models.variant import Variant
 from bertie.objectives import MaskedLM
 from bertie.runs.config import PretrainConfig
-from bertie.runs.pretrain import pretrain
+from bertie.runs.pretrain import run_pretrain
 from bertie.text.normalize import Normalizer
 from bertie.text.vocabulary import count_words, train_vocabulary
 from nano import one_thread
@@ -30,7 +30,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     draw = random.Random(0)
     texts = ["\n".join(" ".join(draw.choices(WORDS, k=8)) + "." for _ in range(6)) for _ in range(40)]
     (home / "texts.txt").write_text("\n\n".join(texts), encoding="utf-8")
-    corpus.build([home / "texts.txt"], home / "corpus")
+    corpus.build_shards([home / "texts.txt"], home / "corpus")
     words = count_words(corpus.texts(home / "corpus"))
     tokenizer = train_vocabulary(words, size=90, unused=20, normalizer=Normalizer(lowercase=True))
     tokenizer.save(home / "tokenizer")
@@ -53,7 +53,7 @@ def test_a_recipe_takes_a_step(variant: Variant, home: Path, tmp_path: Path) -> 
     recipe: dict[str, Any] = configs.merge({}, variant.recipe)
     if "distil" in recipe["objectives"]:
         recipe["objectives"]["distil"] = {"teacher": str(home / "teacher")}
-    assert objectives.build(recipe["objectives"])
+    assert objectives.build_objective(recipe["objectives"])
     preset, base = next(iter(variant.presets.items()))
     nano = small(variant)
     overrides = {
@@ -73,7 +73,7 @@ def test_a_recipe_takes_a_step(variant: Variant, home: Path, tmp_path: Path) -> 
         },
     )
     with one_thread():
-        results = pretrain(configs.build(PretrainConfig, recipe), tmp_path / "run")
+        results = run_pretrain(configs.build_config(PretrainConfig, recipe), tmp_path / "run")
     assert results["step"] == 1
     parts = {name for name in results["train"] if name.endswith("_loss")}
     assert {f"{name}_loss" for name, options in recipe["objectives"].items() if options is not None} <= parts

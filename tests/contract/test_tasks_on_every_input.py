@@ -13,7 +13,7 @@ import pytest
 from bertie import families
 from bertie.api.run import commands_after
 from bertie.infer.predict import Predictor
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.tasks import TASKS, with_task
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts, read_training_facts, write_training_facts
@@ -131,7 +131,7 @@ def test_the_line_shown_for_pairs_is_a_pair(models, cli, name, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_rows_are_no_answers(models, name):
-    assert list(Predictor(load(models / name)).stream([])) == []
+    assert list(Predictor(load_model(models / name)).stream([])) == []
 
 
 def test_a_context_with_a_line_separator_is_one_question(models, cli, tmp_path):

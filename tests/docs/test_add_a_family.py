@@ -37,5 +37,7 @@ for name in names:
 
 
 def test_its_tokenizer_is_that_of_its_entry_point(site: Path) -> None:
-    asked = "from bertie.text.formats import BY_FAMILY, ROBERTA; print(BY_FAMILY['roberta-prelayernorm'] is ROBERTA)"
+    asked = (
+        "from bertie.text import formats; print(formats.BY_FAMILY['roberta-prelayernorm'] is formats.ROBERTA_FORMAT)"
+    )
     assert python(site, asked).strip() == "True"

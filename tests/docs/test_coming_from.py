@@ -175,7 +175,7 @@ def numbers(text: str) -> dict[str, Any]:
 
 def resolved(kind: Any, overrides: list[str]) -> dict[str, Any]:
     """key -> value of the overrides, as the config has them."""
-    config = settings.load(kind, None, overrides, **({"model": "models/bert"} if kind is FinetuneConfig else {}))
+    config = settings.load_config(kind, None, overrides, **({"model": "models/bert"} if kind is FinetuneConfig else {}))
     found = {}
     for override in overrides:
         path = override.partition("=")[0]
@@ -223,7 +223,7 @@ def a_flag_is_a_setting(world: World, left: str):
 
 @row("all settings of the paper")
 def the_recipe_is_that_of_the_paper(world: World, left: str):
-    recipe = settings.load(PretrainConfig, Path(spans(RIGHT[left])[0].removeprefix("-c ")), ())
+    recipe = settings.load_config(PretrainConfig, Path(spans(RIGHT[left])[0].removeprefix("-c ")), ())
     assert (recipe.train.steps, recipe.train.batch_size, recipe.optim.lr) == (1_000_000, 256, 1e-4)
 
 

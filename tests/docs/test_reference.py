@@ -14,7 +14,7 @@ import bertie
 import bertie.sklearn
 from bertie.cli.table import app
 from bertie.data.corpus import CORPUS, TOKENS_FOLDER
-from bertie.folders import Kind
+from bertie.folders import FolderKind
 from bertie.models.files import MODEL_FOLDER
 from bertie.objectives import OBJECTIVES
 from bertie.runs.config import FinetuneConfig, PretrainConfig
@@ -83,6 +83,6 @@ def test_the_home_page_has_a_tree_of_every_page(pages: dict[str, str]):
 @pytest.mark.parametrize(
     "kind", [CORPUS, TOKENS_FOLDER, RUN, CHECKPOINT, MODEL_FOLDER, TOKENIZER_FOLDER], ids=lambda k: k.name
 )
-def test_every_file_that_bertie_writes_is_on_the_page_of_file_formats(kind: Kind):
+def test_every_file_that_bertie_writes_is_on_the_page_of_file_formats(kind: FolderKind):
     page = (DOCS / "file-formats.md").read_text(encoding="utf-8")
     assert [name for name in (*kind.files, *kind.folders) if f"`{name}`" not in page] == []

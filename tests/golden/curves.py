@@ -32,7 +32,7 @@ from bertie.tasks import TASKS
 from bertie.tasks.source import TaskSource
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
-from bertie.train.base import Source, Trainable
+from bertie.train.base import BatchSource, Trainable
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit
 from nano import NanoSource, one_thread
@@ -51,7 +51,7 @@ def tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def pretraining(name: str, folder: Path) -> tuple[TorchModel, Trainable, Source]:
+def pretraining(name: str, folder: Path) -> tuple[TorchModel, Trainable, BatchSource]:
     """An objective on made-up documents."""
     objective, case = objective_of(name), CASES[name]
     source = source_of(objective, tokenizer(folder), batch_size=8, micro_batch_size=4)
@@ -63,9 +63,9 @@ def pretraining(name: str, folder: Path) -> tuple[TorchModel, Trainable, Source]
     return model, objective, source
 
 
-def bilm(name: str, folder: Path) -> tuple[TorchModel, Trainable, Source]:
+def bilm(name: str, folder: Path) -> tuple[TorchModel, Trainable, BatchSource]:
     """ELMo's objective, whose words are spelled, on made-up sequences."""
-    objective = objectives.build({name: {}})
+    objective = objectives.build_objective({name: {}})
     sizes = {"vocab_size": 1000, "hidden_size": 12, "intermediate_size": 10, "embedding_size": 4}
     shape = ElmoConfig(**sizes, filters=((1, 3), (2, 4)))
     model = families.build(shape, heads=objective.heads, variant="elmo", seed=0)
@@ -73,7 +73,7 @@ def bilm(name: str, folder: Path) -> tuple[TorchModel, Trainable, Source]:
     return model, objective, NanoSource(objective=objective)
 
 
-def finetuning(kind: str, folder: Path) -> tuple[TorchModel, Trainable, Source]:
+def finetuning(kind: str, folder: Path) -> tuple[TorchModel, Trainable, BatchSource]:
     """A task on made-up sentences: what the word w7 is found in, or which words have a low number."""
     rng, examples = random.Random(0), []
     for i in range(64):
@@ -93,7 +93,7 @@ def finetuning(kind: str, folder: Path) -> tuple[TorchModel, Trainable, Source]:
     return model, task, TaskSource(encoded, targets, batch_size=8, micro_batch_size=4, seed=0)
 
 
-RUNS: dict[str, Callable[[str, Path], tuple[TorchModel, Trainable, Source]]] = {
+RUNS: dict[str, Callable[[str, Path], tuple[TorchModel, Trainable, BatchSource]]] = {
     **{name: pretraining for name in CASES if name not in APART},
     "bilm": bilm,
     "sequence": finetuning,
@@ -109,7 +109,7 @@ def curve(name: str) -> dict[str, list[float]]:
             steps=STEPS, batch_size=8, precision="fp32", device="cpu", log_every=EVERY, save_every=STEPS
         )
         fit(model, learned, source, train=train, optim=OptimConfig(lr=3e-3, warmup=0.1), run=Path(folder) / "run")
-        lines = [line for line in log.read(Path(folder) / "run") if line["kind"] == "train"]
+        lines = [line for line in log.read_log(Path(folder) / "run") if line["kind"] == "train"]
     kept = [key for key in lines[0] if key.endswith("_loss") or key == "grad_norm"]
     return {key: [line[key] for line in lines] for key in kept}
 

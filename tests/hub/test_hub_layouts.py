@@ -16,7 +16,7 @@ import bertie  # noqa: E402
 from batches import pack  # noqa: E402
 from bertie.errors import DataError  # noqa: E402
 from bertie.runs.models import model_folder  # noqa: E402
-from bertie.runs.weights import load  # noqa: E402
+from bertie.runs.weights import load_model  # noqa: E402
 from bertie.tasks.embed import EmbedTask  # noqa: E402
 from bertie.text.tokenizer import Tokenizer  # noqa: E402
 
@@ -37,7 +37,7 @@ def test_same_as_its_own_library(layout: Layout, tmp_path: Path) -> None:
     layout.build(tmp_path)
     if layout.refused:
         with pytest.raises(DataError, match=layout.refused):
-            load(tmp_path)
+            load_model(tmp_path)
         return
     same_tokens(model_folder(tmp_path))
     {"vector": same_vectors, "score": same_scores}.get(layout.compared, same_logits)(tmp_path, layout)
@@ -71,7 +71,7 @@ def same_tokens(folder: Path) -> None:
 
 def same_logits(folder: Path, layout: Layout) -> None:
     """The last hidden states, or the logits of the folder's own head, of single texts."""
-    model = load(folder)
+    model = load_model(folder)
     kind = (model.public.get("architectures") or ["BertModel"])[0]
     clean = folder / "peer"
     theirs = peer(clean if clean.is_dir() else folder, "AutoModel" if layout.compared == "hidden" else kind)

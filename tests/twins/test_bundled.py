@@ -8,10 +8,10 @@ import transformers
 
 import bertie
 from batches import pack
-from bertie.checksums import check
+from bertie.checksums import check_files
 from bertie.files import read_json
 from bertie.hub import names
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 
 MB = 2**20
 TEXTS = [
@@ -30,7 +30,7 @@ def test_they_are_there():
 def test_a_folder_is_small_and_whole(name: str):
     folder = names.bundled()[name]
     assert sum(file.stat().st_size for file in folder.iterdir()) < (32 if name.startswith("starter") else 16) * MB
-    assert check(folder).damage == []
+    assert check_files(folder).damage == []
     assert (folder / "README.md").read_text(encoding="utf-8").count("\n## ") >= 5  # its card
 
 
@@ -40,7 +40,7 @@ def test_a_folder_opens_in_transformers(name: str, tmp_path: Path, request: pyte
     if "quantization_config" in read_json(folder / "config.json"):
         request.getfixturevalue("bertie").good("compress", name, "--float", "-o", tmp_path / "float")
         folder = tmp_path / "float"
-    model, tokenizer = load(folder), transformers.AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = load_model(folder), transformers.AutoTokenizer.from_pretrained(folder)
     peer = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
     for encoded in model.tokenizer.encode_batch(TEXTS):
         with torch.inference_mode():

@@ -13,7 +13,7 @@ from bertie.data.prepare import CorpusConfig
 from bertie.errors import DataError, UsageError
 from bertie.io import sources
 from bertie.runs.corpora import CorpusRecipe
-from bertie.settings import load
+from bertie.settings import load_config
 from bertie.tasks.datasets import DATASETS
 
 LEXICON = [f"{a}{b}" for a in "ba ke lo mi nu".split() for b in "rin sol tam vek".split()]
@@ -96,7 +96,9 @@ def test_documents_or_paragraphs_go_with_counts_whatever_the_workers(tmp_path, m
     inputs, sets = [tmp_path / f"{n}.txt" for n in range(4)], {"quiz": [QUESTION], "other": [KOREAN]}
 
     def build(name, dedup, workers):
-        shards = corpus.build(inputs, tmp_path / name, CorpusConfig(dedup=dedup), evaluation=sets, workers=workers)
+        shards = corpus.build_shards(
+            inputs, tmp_path / name, CorpusConfig(dedup=dedup), evaluation=sets, workers=workers
+        )
         account = shards.manifest["records"]
         assert account["in"] == account["kept"] + sum(account["dropped"].values())
         return shards
@@ -105,7 +107,7 @@ def test_documents_or_paragraphs_go_with_counts_whatever_the_workers(tmp_path, m
     assert documents.manifest["records"]["dropped"] == {"text of an evaluation set": 2}
     assert documents.manifest["evaluation"]["quiz"]["removed"] == 2
     assert documents.manifest["evaluation"]["other"]["removed"] == 0
-    assert "| quiz" in card.render(card.load(tmp_path / "documents"))
+    assert "| quiz" in card.render(card.load_card(tmp_path / "documents"))
     paragraphs = build("paragraphs", "paragraphs", 1)
     assert paragraphs.manifest["records"]["dropped"] == {"text of an evaluation set": 1}
     assert paragraphs.manifest["counts"] == {"paragraphs removed (text of an evaluation set)": 2}
@@ -148,7 +150,7 @@ def test_published_sets_are_found_by_name_without_their_training_split(tmp_path)
 
 @pytest.mark.parametrize("name", ["corpus-english", "corpus-korean"])
 def test_recipes_name_sets_that_are_known(name):
-    recipe = load(CorpusRecipe, name, data_dirs=["nowhere"])
+    recipe = load_config(CorpusRecipe, name, data_dirs=["nowhere"])
     assert recipe.dedup == "paragraphs"
     assert recipe.decontaminate
     assert set(recipe.decontaminate) <= set(DATASETS)

@@ -43,7 +43,7 @@ def batch_of(objective):
 def test_losses_and_gradients_are_the_formulas(positions, monkeypatch):
     monkeypatch.setattr(loss, "CHUNK_LOGITS", V * 10)  # several chunks
     options = {"mlm": {"weight": 2.0}, "distil": {"teacher": "teacher", "positions": positions}}
-    objective = objectives.build(options).load_dependencies(teacher)
+    objective = objectives.build_objective(options).load_dependencies(teacher)
     model, other, batch = student(objective), teacher().eval(), batch_of(objective)
     counts = objective.counts(batch)
     sums = backward(model, objective, [batch], counts, seed=(0,), device=torch.device("cpu"))
@@ -71,22 +71,28 @@ def test_losses_and_gradients_are_the_formulas(positions, monkeypatch):
 
 def test_what_a_student_cannot_learn_from_is_named():
     with pytest.raises(UsageError, match=r"distil\.teacher is missing"):
-        objectives.build({"distil": {}}).load_dependencies(teacher)
+        objectives.build_objective({"distil": {}}).load_dependencies(teacher)
     with pytest.raises(UsageError, match="no masked-LM head"):
-        objectives.build({"distil": {"teacher": "x"}}).load_dependencies(lambda _: families.build("bert-tiny", **NANO))
-    objective = objectives.build({"distil": {"teacher": "teacher"}}).load_dependencies(teacher)
+        objectives.build_objective({"distil": {"teacher": "x"}}).load_dependencies(
+            lambda _: families.build("bert-tiny", **NANO)
+        )
+    objective = objectives.build_objective({"distil": {"teacher": "teacher"}}).load_dependencies(teacher)
     with pytest.raises(UsageError, match=r"objectives\.distil\.cosine=0"):
         student(objective, hidden_size=16)
     with pytest.raises(DataError, match="use the teacher's tokenizer"):
         student(objective, vocab_size=V + 1)
     with pytest.raises(UsageError, match=r"needs objectives\.mlm"):
-        batch_of(objectives.build({"distil": {"teacher": "teacher", "positions": "masked"}}).load_dependencies(teacher))
+        batch_of(
+            objectives.build_objective({"distil": {"teacher": "teacher", "positions": "masked"}}).load_dependencies(
+                teacher
+            )
+        )
     with pytest.raises(UsageError, match=r"Unknown option 'distil\.loaded'"):
-        objectives.build({"distil": {"loaded": 1}})
+        objectives.build_objective({"distil": {"loaded": 1}})
 
 
 def test_a_narrower_student_learns_from_soft_targets_alone():
-    objective = objectives.build({"distil": {"teacher": "teacher", "cosine": 0}}).load_dependencies(teacher)
+    objective = objectives.build_objective({"distil": {"teacher": "teacher", "cosine": 0}}).load_dependencies(teacher)
     model = student(objective, hidden_size=16)
     report = objective.loss(model, objective.forward(model, batch_of(objective)), batch_of(objective))
     assert set(report) == {"distil"}

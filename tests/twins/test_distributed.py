@@ -203,4 +203,4 @@ def test_a_callback_of_the_first_rank_ends_all_ranks(tmp_path):
     assert [code for code, _ in ends] == [0, 0], ends
     assert "The run ends after step 4" in ends[0][1]
     assert checkpoint.latest(tmp_path / "two").step == 4
-    assert [line["step"] for line in log.read(tmp_path / "two") if line["kind"] == "valid"] == [2, 4]
+    assert [line["step"] for line in log.read_log(tmp_path / "two") if line["kind"] == "valid"] == [2, 4]

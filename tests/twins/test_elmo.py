@@ -24,7 +24,7 @@ from bertie.models.model import TorchModel
 from bertie.nn.bilstm import BiLSTM, mirror
 from bertie.nn.characters import CharacterCNN, character_ids
 from bertie.nn.layout import Packed
-from bertie.objectives import build
+from bertie.objectives import build_objective
 from nano import NanoSource, nano_fit
 
 SENTENCES = [
@@ -155,7 +155,7 @@ def test_ids_need_a_spelling() -> None:
 
 
 def test_no_state_has_seen_what_it_predicts() -> None:
-    model = small(lambda config: build({"bilm": {}}).heads(config))
+    model = small(lambda config: build_objective({"bilm": {}}).heads(config))
     words = ["the", "cat", "sat", "on"]
     changed = ["the", "cat", "ran", "on"]
     with torch.no_grad():
@@ -166,7 +166,7 @@ def test_no_state_has_seen_what_it_predicts() -> None:
 
 
 def test_loss_is_that_of_every_neighbor() -> None:
-    objective = build({"bilm": {}})
+    objective = build_objective({"bilm": {}})
     model = small(objective.heads)
     model.encoder.spell(map(str, range(50)))
     lengths = [4, 1, 3]
@@ -189,7 +189,7 @@ def test_loss_is_that_of_every_neighbor() -> None:
 
 
 def test_it_trains(tmp_path: Path) -> None:
-    objective = build({"bilm": {}})
+    objective = build_objective({"bilm": {}})
     shape = {**SMALL, "vocab_size": 1000, "hidden_size": 64, "intermediate_size": 64, "initializer_range": 0.1}
     model = families.build(ElmoConfig(**shape), heads=objective.heads, variant="elmo")
     model.encoder.spell(map(str, range(1000)))

@@ -11,13 +11,13 @@ import pytest
 import bertie
 from bertie.cli.main import main
 from bertie.errors import DataError, UsageError
-from bertie.infer.embed import vectors, write_npy
+from bertie.infer.embed import embed_rows, write_npy
 from bertie.io.lines import BadRecord
 from bertie.io.tables import Example, SkipReport
 from bertie.models.sentence import read_sentence
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.finetune import finetune
-from bertie.runs.weights import load
+from bertie.runs.finetune import run_finetune
+from bertie.runs.weights import load_model
 from bertie.tasks.embed import EmbedTask
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.config import OptimConfig, TrainConfig
@@ -42,7 +42,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def trained(base: Path, run: Path, **options: object) -> dict:
-    return finetune(
+    return run_finetune(
         FinetuneConfig(
             model=str(base),
             task="embed",
@@ -78,7 +78,7 @@ def test_sentence_transformers_finds_the_same_vectors(base: Path, tmp_path: Path
 def test_pairs_of_a_batch_are_told_from_one_another(base: Path, tmp_path: Path):
     results = trained(base, tmp_path / "run", loss_kind="in_batch_negatives")
     assert results["dev"]["spearman"] > 0.5
-    model = load(tmp_path / "run" / "model")
+    model = load_model(tmp_path / "run" / "model")
     near, far = bertie.predict(model, [("a b c d", "c d e f"), ("a b c d", "i j k l")])
     assert near.label > far.label
 
@@ -87,7 +87,7 @@ def test_vectors_are_written_with_bad_rows_in_their_places(base: Path):
     predictor = bertie.load(base, "cpu").embedder(pooling="mean", normalize=True)
     rows = [Example((TEXTS[0],), None, 1), BadRecord(2, "empty text"), Example((TEXTS[2],), None, 3)]
     array, skipped = io.BytesIO(), SkipReport()
-    records = [(row.line, found) for row, found in vectors(predictor, rows, skipped)]
+    records = [(row.line, found) for row, found in embed_rows(predictor, rows, skipped)]
     write_npy(predictor, rows, array, SkipReport())
     assert (skipped.rows, skipped.total) == (3, 1)
     assert records[1] == (2, rows[1])

@@ -14,7 +14,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
 from bertie.models.heads.features import FEATURES
 from bertie.models.model import TorchModel
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.tasks import TaggingTask, task_of
 from bertie.tasks.source import TaskSource, batch_of_examples
 from bertie.text.tokenizer import Tokenizer
@@ -124,7 +124,7 @@ def test_a_folder_gives_the_same_model_back(tokenizer, kind, tmp_path: Path):
     task = TaggingTask(TAGS, features=kind)
     model = make(task, tokenizer).eval()
     model.save_pretrained(tmp_path)
-    loaded = load(tmp_path)
+    loaded = load_model(tmp_path)
     assert task_of(Facts.of(loaded)) == task
     for (name, a), (other, b) in zip(model.state_dict().items(), loaded.state_dict().items(), strict=True):
         assert name == other

@@ -12,12 +12,12 @@ from bertie import families
 from bertie.compression import gate
 from bertie.data.sequences import Sequences
 from bertie.infer import choose, quick, rates
-from bertie.infer.native.folder import FolderEngine, opened
+from bertie.infer.native.folder import FolderEngine, open_native_engine
 from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 
@@ -54,7 +54,7 @@ def test_a_folder_without_torch_answers_as_torch_does(preset, head, tmp_path):
     narrow = {"embedding_size": 32} if families.config(preset).embedding_size else {}
     model = families.build(preset, heads=made, intermediate_size=128, initializer_range=0.1, **SMALL, **narrow)
     families.save(model, tmp_path / "model", labels=("x", "y", "z") if head in ("sequence", "token") else ())
-    engine, reference = opened(tmp_path / "model", "fp32"), TorchEngine(load(tmp_path / "model"))
+    engine, reference = open_native_engine(tmp_path / "model", "fp32"), TorchEngine(load_model(tmp_path / "model"))
     assert isinstance(engine, FolderEngine)
     ours, theirs = engine.facts, reference.facts
     assert (ours.heads, ours.labels, ours.outputs) == (theirs.heads, theirs.labels, theirs.outputs)
@@ -77,14 +77,14 @@ def test_what_torch_alone_reads_is_left_to_it(tmp_path):
             families.build(preset, intermediate_size=128, **SMALL | {"num_attention_heads": 2}), tmp_path / preset
         )
     families.save(families.build("bert-base", intermediate_size=128, **SMALL), tmp_path / "cut")
-    assert opened(tmp_path / "cut", "fp32") is not None
+    assert open_native_engine(tmp_path / "cut", "fp32") is not None
     weights = (tmp_path / "cut" / "model.safetensors").read_bytes()
     (tmp_path / "cut" / "model.safetensors").write_bytes(weights[:-10])
     config = json.loads((tmp_path / "choice" / "config.json").read_text())
     shutil.copytree(tmp_path / "choice", tmp_path / "sizes")
     (tmp_path / "sizes" / "config.json").write_text(json.dumps({**config, "intermediate_size": 96}))
     for name in ("choice", "other", "ModernBERT-base", "nomic-bert-2048", "cut", "sizes", "none"):
-        assert opened(tmp_path / name, "fp32") is None, name
+        assert open_native_engine(tmp_path / name, "fp32") is None, name
 
 
 def test_a_folder_that_torch_refuses_or_warns_of_is_left_to_it(tmp_path):
@@ -100,9 +100,9 @@ def test_a_folder_that_torch_refuses_or_warns_of_is_left_to_it(tmp_path):
     weights = load_file(tmp_path / "unread" / "model.safetensors")
     more = {"bert.encoder.layer.0.attention.self.distance_embedding.weight": np.zeros((3, 2), np.float32)}
     save_file({**weights, **more}, tmp_path / "unread" / "model.safetensors")
-    assert opened(tmp_path / "whole", "fp32") is not None
+    assert open_native_engine(tmp_path / "whole", "fp32") is not None
     for name in ("layers", "untied", "unread"):
-        assert opened(tmp_path / name, "fp32") is None, name
+        assert open_native_engine(tmp_path / name, "fp32") is None, name
 
 
 @pytest.mark.parametrize("sizes", [{}, {"num_attention_heads": 1, "attention_head_size": 64}], ids=["", "fewer heads"])
@@ -112,8 +112,8 @@ def test_int8(sizes, tmp_path):
     tokenizer = Tokenizer.load(folder)
     shape = {"vocab_size": tokenizer.vocab_size, "intermediate_size": 256, "initializer_range": 0.1, **sizes}
     families.save(families.build("bert-tiny", **shape), folder, tokenizer=tokenizer)
-    model = load(folder)
-    exact = TorchEngine(load(folder)).run(ids(), ["mean"])["mean"]
+    model = load_model(folder)
+    exact = TorchEngine(load_model(folder)).run(ids(), ["mean"])["mean"]
     texts = [" ".join(words[(i * 7 + j * 3) % 80] for j in range(9 + i % 20)) for i in range(400)]
     gate.CalibrationTexts.read(model, texts).quantize(model)
     model.save_pretrained(tmp_path / "int8", packed=model.packed)
@@ -131,9 +131,9 @@ def test_who_computes(tmp_path, monkeypatch):
     faster = {"torch fp32": 1.0, "torch bf16": 1.0, "native fp32": 2.0}
     slower = {"torch fp32": 3.0, "torch bf16": 9.0, "native fp32": 2.0}
     for kept, native in ((None, False), (slower, False), (faster, True)):
-        monkeypatch.setattr(rates, "known", lambda kept=kept: kept)
+        monkeypatch.setattr(rates, "read_stored_rates", lambda kept=kept: kept)
         assert (quick.without_torch(folder, "fp32", "cpu", "auto") is not None) == native
-    before = load(folder)
+    before = load_model(folder)
     for kept, kind in ((slower, TorchEngine), (faster, NativeEngine)):
         monkeypatch.setattr(choose, "rates", lambda kept=kept: kept)
         assert type(choose.engine_of(before, "auto")) is kind

@@ -10,7 +10,7 @@ from bertie.models.model import TorchModel
 from bertie.nn import groups as module
 from bertie.nn.attention import attention_bias, formula, split_heads
 from bertie.nn.dropout import DropoutMask, keep_mask
-from bertie.nn.groups import Groups
+from bertie.nn.groups import LayoutGroups
 from bertie.nn.layout import Packed
 
 HEADS, SIZE = 2, 4
@@ -40,7 +40,7 @@ def batch(lengths: list[int], dtype: torch.dtype = torch.float64) -> tuple[Packe
 def test_groups_are_the_formula(lengths: list[int], scaled: bool, scores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_SCORES", scores)
     layout, qkv, grad = batch(lengths)
-    groups = Groups.of(layout, HEADS, qkv.dtype)
+    groups = LayoutGroups.of(layout, HEADS, qkv.dtype)
     if scores == 1:
         assert len(groups.groups) == sum(length > 0 for length in lengths)
     found, want = groups.attention(qkv, scaled=scaled), by_formula(qkv, layout, scaled=scaled)
@@ -54,14 +54,14 @@ def test_bf16_is_as_close_as_the_formula_in_bf16() -> None:
     layout, qkv, grad = batch(RAGGED, torch.bfloat16)
     exact = by_formula(qkv.double(), layout)
     want = torch.autograd.grad(exact, qkv, grad.double())[0].double()
-    for values in (Groups.of(layout, HEADS, qkv.dtype).attention(qkv), by_formula(qkv, layout)):
+    for values in (LayoutGroups.of(layout, HEADS, qkv.dtype).attention(qkv), by_formula(qkv, layout)):
         assert float((values - exact).detach().abs().max()) < 0.03  # values up to 3; bf16 has 8 bits
         assert float((torch.autograd.grad(values, qkv, grad)[0].double() - want).abs().max()) < 0.06
 
 
 def test_dropout_has_the_gradient_of_what_it_computes() -> None:
     layout, qkv, _ = batch([5, 33, 2])
-    groups = Groups.of(layout, HEADS, qkv.dtype)
+    groups = LayoutGroups.of(layout, HEADS, qkv.dtype)
 
     def drawn_again(qkv: Tensor) -> Tensor:
         torch.manual_seed(5)
@@ -73,7 +73,7 @@ def test_dropout_has_the_gradient_of_what_it_computes() -> None:
 
 def test_dropout_keeps_the_mean() -> None:
     layout, qkv, _ = batch([5, 2])
-    groups = Groups.of(layout, HEADS, qkv.dtype)
+    groups = LayoutGroups.of(layout, HEADS, qkv.dtype)
     torch.manual_seed(0)
     with torch.no_grad():
         draws = torch.stack([groups.attention(qkv, dropout_p=0.25) for _ in range(2_000)])
@@ -114,10 +114,10 @@ def test_a_model_learns_the_same_by_groups(family: str, monkeypatch: pytest.Monk
         found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
         return {"output": output.last_hidden_state.detach(), **found}
 
-    calls: list[Groups] = []
-    attention = Groups.attention
+    calls: list[LayoutGroups] = []
+    attention = LayoutGroups.attention
     monkeypatch.setattr(
-        Groups, "attention", lambda self, qkv, **options: calls.append(self) or attention(self, qkv, **options)
+        LayoutGroups, "attention", lambda self, qkv, **options: calls.append(self) or attention(self, qkv, **options)
     )
     quick = gradients(model)
     assert len(calls) == 2

@@ -98,14 +98,16 @@ def test_the_text_of_tokens_is_written_as_people_write():
 
 
 def test_targets_are_the_means_over_characters():
-    objective = objectives.build({"mlm": {"rate": 0.5}, "hidden": {"teacher": "t"}}).load_dependencies(teacher)
+    objective = objectives.build_objective({"mlm": {"rate": 0.5}, "hidden": {"teacher": "t"}}).load_dependencies(
+        teacher
+    )
     batch, model = batch_of(objective), teacher()
     aligned = align(batch.sequences, student_tokenizer(), model.tokenizer, max_length=64)
     torch.testing.assert_close(hidden_targets(model, aligned, None), plain_targets(model), rtol=1e-4, atol=1e-5)
 
 
 def test_the_loss_is_the_formula_and_the_map_is_trained():
-    objective = objectives.build({"hidden": {"teacher": "t", "weight": 3.0}}).load_dependencies(teacher)
+    objective = objectives.build_objective({"hidden": {"teacher": "t", "weight": 3.0}}).load_dependencies(teacher)
     model, batch = student(objective), batch_of(objective)
     sums = backward(model, objective, [batch], objective.counts(batch), seed=(0,), device=torch.device("cpu"))
     losses, _ = sums.read(sums.tensor().tolist())
@@ -122,7 +124,7 @@ def test_the_loss_is_the_formula_and_the_map_is_trained():
 
 def test_a_share_of_the_texts_has_the_loss_of_those_texts():
     chosen = {"mlm": {"rate": 0.5}, "hidden": {"teacher": "t", "share": 0.4}}
-    objective = objectives.build(chosen).load_dependencies(teacher)
+    objective = objectives.build_objective(chosen).load_dependencies(teacher)
     model, batch = student(objective), batch_of(objective)
     second = slice(*batch.layout.cu_seqlens[2:4].tolist())  # 0.4 of three texts: the third
     assert objective.counts(batch)["hidden"] == second.stop - second.start
@@ -138,7 +140,7 @@ def test_beside_span_a_sentinel_has_the_states_of_its_span():
     tokenizer, model = student_tokenizer(), teacher()
     tokenizer = with_sentinels(tokenizer)
     chosen = {"span": {"rate": 0.4, "mean_length": 2.0}, "hidden": {"teacher": "t"}}
-    objective = objectives.build(chosen).load_dependencies(teacher)
+    objective = objectives.build_objective(chosen).load_dependencies(teacher)
     clean = sequences_of(tokenizer.encode_batch(TEXTS))
     corrupted = objective.corrupt(clean, Draws(key(1, np.arange(len(TEXTS)))), Vocabulary.of(tokenizer))
     plain, batch = Batch.of(clean), Batch.of(corrupted)
@@ -185,7 +187,7 @@ def with_sentinels(tokenizer: Tokenizer) -> Tokenizer:
 
 def test_plm_has_no_states_of_all_tokens():
     with pytest.raises(UsageError, match="hidden needs the states of all tokens"):
-        objectives.build({"plm": {}, "hidden": {"teacher": "t"}})
+        objectives.build_objective({"plm": {}, "hidden": {"teacher": "t"}})
 
 
 def test_the_native_library_has_the_states_of_torch():
@@ -197,7 +199,7 @@ def test_the_native_library_has_the_states_of_torch():
 
 
 def test_feature_vectors_are_refused():
-    objective = objectives.build({"hidden": {"teacher": "t"}})
+    objective = objectives.build_objective({"hidden": {"teacher": "t"}})
     clean = sequences_of(student_tokenizer().encode_batch(TEXTS))
     batch = replace(clean, extra={STANDS: np.ones(len(clean.input_ids), np.bool_)})
     with pytest.raises(UsageError, match="without feature vectors"):
@@ -206,8 +208,8 @@ def test_feature_vectors_are_refused():
 
 def test_a_teacher_must_be_named():
     with pytest.raises(UsageError, match=r"hidden\.teacher is missing"):
-        objectives.build({"hidden": {}}).load_dependencies(teacher)
+        objectives.build_objective({"hidden": {}}).load_dependencies(teacher)
     with pytest.raises(UsageError, match=r"hidden\.weight is 0"):
-        objectives.build({"hidden": {"teacher": "t", "weight": 0.0}})
+        objectives.build_objective({"hidden": {"teacher": "t", "weight": 0.0}})
     with pytest.raises(UsageError, match=r"hidden\.share is 1.5"):
-        objectives.build({"hidden": {"teacher": "t", "share": 1.5}})
+        objectives.build_objective({"hidden": {"teacher": "t", "share": 1.5}})

@@ -111,7 +111,9 @@ def test_any_number_of_workers_keeps_the_same_documents(tmp_path, some, monkeypa
         (tmp_path / f"{number}.txt").write_text("\n\n".join(some[number::3]), encoding="utf-8")
     config = CorpusConfig(dedup="near", splitter="lines")
     made = [
-        corpus.build([tmp_path / f"{n}.txt" for n in range(3)], tmp_path / f"out{workers}", config, workers=workers)
+        corpus.build_shards(
+            [tmp_path / f"{n}.txt" for n in range(3)], tmp_path / f"out{workers}", config, workers=workers
+        )
         for workers in (1, 2)
     ]
     assert made[0].fingerprint == made[1].fingerprint

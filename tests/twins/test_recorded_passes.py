@@ -15,7 +15,7 @@ from bertie.models.model import TorchModel
 from bertie.nn.varlen import Varlen
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
-from bertie.train.graphs import RecordedPasses, Shape
+from bertie.train.graphs import RecordedPasses, RecordedShape
 from bertie.train.step import backward
 from tests.unit.test_fixed_shapes import SIZE, TASKS, labelled
 
@@ -108,7 +108,7 @@ def test_masks_of_dropout_depend_on_the_seed_alone() -> None:
     for result in results[1:3]:
         assert max(error(result, results[0]).values()) <= tolerance
     assert error(results[3], results[0])["figures"] > 1e-3
-    small = Shape.of(with_fixed_shape(batch, task.label_axes, 512), task.label_axes, first=True)  # type: ignore[arg-type]
+    small = RecordedShape.of(with_fixed_shape(batch, task.label_axes, 512), task.label_axes, first=True)  # type: ignore[arg-type]
     larger = RecordedPasses(model, task, DEVICE)
     larger._fixed = lambda batch, **_: with_fixed_shape(  # type: ignore[method-assign, assignment]
         batch, task.label_axes, 512, rows=small.rows + 2, predictions=small.predictions + 1

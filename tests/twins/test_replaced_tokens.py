@@ -26,7 +26,7 @@ LENGTHS = np.array([12, 30, 7, 21])
 
 @pytest.fixture(scope="module")
 def objective():
-    return objectives.build({"rtd": {"size": 0.5, "layers": 0.5, "rate": 0.3}})
+    return objectives.build_objective({"rtd": {"size": 0.5, "layers": 0.5, "rate": 0.3}})
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,9 @@ SMALL = {
 def test_disentangled_embeddings(preset: str, batch, tmp_path: Path) -> None:
     """The gradients are those of two models that share nothing: He et al. 2021, 3.3."""
     options = {"size": 1.0, "layers": 0.5, "rate": 0.3}
-    objective, apart = (objectives.build({"rtd": {**options, "tied": tied}}) for tied in ("disentangled", "none"))
+    objective, apart = (
+        objectives.build_objective({"rtd": {**options, "tied": tied}}) for tied in ("disentangled", "none")
+    )
     variant = families.family(preset).model_type
     shape = families.config(preset, **SMALL)
     model, other = (families.build(shape, heads=objective.heads, variant=variant, seed=3) for _ in range(2))

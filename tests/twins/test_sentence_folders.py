@@ -13,7 +13,7 @@ from bertie.io.tables import Example
 from bertie.models.files import copy_other_files
 from bertie.models.heads import HEADS
 from bertie.models.sentence import SentenceModules, read_sentence, with_activation
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.few_shot import FewShotTask
 from bertie.text.tokenizer import Tokenizer
@@ -102,11 +102,11 @@ def test_prompts_lengths_and_similarity(base: Path, tmp_path: Path):
 
 @pytest.mark.parametrize("kind", ["cosine", "dot", "euclidean", "manhattan"])
 def test_similarities(kind: str):
-    from bertie.tasks.embed import similarity
+    from bertie.tasks.embed import compare_vectors
 
     vectors = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
     model = sentence_transformers.util.SimilarityFunction.to_similarity_fn(kind)
-    same(similarity(vectors[:2], vectors, kind), model(vectors[:2], vectors).numpy())
+    same(compare_vectors(vectors[:2], vectors, kind), model(vectors[:2], vectors).numpy())
 
 
 def test_small_letters(base: Path, tmp_path: Path):
@@ -266,7 +266,7 @@ def test_a_default_prompt_of_a_cross_encoder_is_refused(base: Path, tmp_path: Pa
     peer = sentence_transformers.CrossEncoder(str(tmp_path), device="cpu", prompts=prompts, default_prompt_name="query")
     peer.save(str(tmp_path))
     with pytest.raises(DataError, match="default prompt 'query' of a cross-encoder"):
-        load(tmp_path)
+        load_model(tmp_path)
     settings = tmp_path / "config_sentence_transformers.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "default_prompt_name": None}))
     score = bertie.predict(bertie.load(tmp_path), [("a b c", "d")])[0].label

@@ -106,7 +106,7 @@ def test_shares_are_those_asked_for():
 
 
 def test_the_loss_and_gradients_are_those_of_transformers(tmp_path: Path) -> None:
-    objective = objectives.build({"span": {}})
+    objective = objectives.build_objective({"span": {}})
     shape: EncoderConfig = families.config(
         "t5-small",
         vocab_size=V,
@@ -154,7 +154,7 @@ def test_what_cannot_be_is_said():
         SpanCorruption().corrupt(clean([60]), Draws(key(0, np.arange(1))), few)
     for options in ({"rate": 1.5}, {"mean_length": 0}):
         with pytest.raises(UsageError, match=f"span.{next(iter(options))}"):
-            objectives.build({"span": options})
+            objectives.build_objective({"span": options})
 
 
 def test_an_example_shows_what_was_cut_out():

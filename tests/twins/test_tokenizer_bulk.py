@@ -15,7 +15,7 @@ from tokenizers import AddedToken
 from bertie.text import bulk
 from bertie.text.bulk import BulkEncoder, exact
 from bertie.text.engine import wordpiece_engine
-from bertie.text.formats import ALBERT, BERT, ROBERTA
+from bertie.text.formats import ALBERT_FORMAT, BERT_FORMAT, ROBERTA_FORMAT
 from bertie.text.normalize import Normalizer
 from bertie.text.sentences import rules
 from bertie.text.tokenizer import Tokenizer
@@ -72,8 +72,8 @@ WAYS = {id(each): ways(each) for each in ENGINES}
 
 LINES = ["zorb lax [E1] the cat sat on a mat", "한국 국어 cafe café ab aba b a"] * 3
 TRAINED = [
-    train_vocabulary(count_words(LINES), size=300 if family is ROBERTA else 60, family=family).engine.to_str()
-    for family in (BERT, ROBERTA, ALBERT)
+    train_vocabulary(count_words(LINES), size=300 if family is ROBERTA_FORMAT else 60, family=family).engine.to_str()
+    for family in (BERT_FORMAT, ROBERTA_FORMAT, ALBERT_FORMAT)
 ] + [each.to_str() for each in ENGINES]
 FLAG = st.booleans()
 ADDED = st.builds(
@@ -162,8 +162,8 @@ def test_added_words_of_a_folder_are_read_in_fine_tuning_too(tmp_path):
 
 
 def test_special_tokens_in_a_text_are_characters_where_the_folder_says_so(tmp_path):
-    for family in (BERT, ROBERTA, ALBERT):
-        read = train_vocabulary(count_words(LINES), size=300 if family is ROBERTA else 60, family=family)
+    for family in (BERT_FORMAT, ROBERTA_FORMAT, ALBERT_FORMAT):
+        read = train_vocabulary(count_words(LINES), size=300 if family is ROBERTA_FORMAT else 60, family=family)
         spelled = Tokenizer(read.engine, settings={**read.settings, "split_special_tokens": True}, format=family)
         text = f"the {' '.join(read.special_tokens.values())} cat"
         structure = read.special_ids - {read.unk_id}

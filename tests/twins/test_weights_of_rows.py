@@ -22,7 +22,7 @@ from bertie.tasks.losses import LossOptions, class_weights_of
 from bertie.tasks.multilabel import MultiLabelTask
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.source import TaskSource, encode
+from bertie.tasks.source import TaskSource, encode_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.distributed import World
 from bertie.train.step import backward, share
@@ -61,7 +61,7 @@ def gradients(task, tokenizer, micro, world=1):
     rows = examples(task.labels if isinstance(task, SequenceTask) else ((), ("a", "b"), ("c",)))
     if isinstance(task, RegressionTask):
         rows = [Example(row.texts, i / 10, weight=row.weight) for i, row in enumerate(rows)]
-    encoded = encode(rows, tokenizer, max_length=16)
+    encoded = encode_examples(rows, tokenizer, max_length=16)
     source = TaskSource(encoded, task.targets(rows, encoded), batch_size=64, micro_batch_size=micro, seed=0)
     shares = [share(source, task, 0, World(rank, world, CPU)) for rank in range(world)]
     counts = {name: sum(part.counts[name] for part in shares) for name in shares[0].counts}

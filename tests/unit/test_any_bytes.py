@@ -130,5 +130,5 @@ def test_documents_or_what_was_dropped(kind: str, data: bytes, ending: str, tmp_
     with suppress(BertieError):
         units, _ = sources.plan_units([str(path)], reading)
         for unit in units:
-            for found in sources.read(unit, reading, Counter()):
+            for found in sources.read_unit(unit, reading, Counter()):
                 assert isinstance(found, str | BadRecord)

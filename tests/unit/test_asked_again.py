@@ -10,9 +10,9 @@ from bertie import families
 from bertie.cli.table import app
 from bertie.errors import UsageError
 from bertie.files import read_json
-from bertie.folders import Kind, made_once
+from bertie.folders import FolderKind, made_once
 from bertie.models.heads import HEADS
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.text.vocabulary import count_words, train_vocabulary
 
 TEXT = "the small black cat sat on the mat and saw a dog run by the old house near the river\n"
@@ -91,7 +91,7 @@ def test_the_same_inputs_under_another_name(home: Path) -> None:
     run("grow model --layers 4")
     Path("model").rename("moved")
     assert run("grow moved --layers 4")[0] == 0
-    assert load("out").config.num_hidden_layers == 4
+    assert load_model("out").config.num_hidden_layers == 4
 
 
 def test_a_result_that_was_changed_is_not_called_finished(home: Path) -> None:
@@ -113,7 +113,7 @@ def test_standard_input_is_not_known_before_it_is_read(home: Path) -> None:
 
 
 def test_what_fails_leaves_nothing_and_is_done_anew(tmp_path: Path) -> None:
-    kind, out = Kind("toy", ("a.txt",), ("a.txt",)), tmp_path / "above" / "out"
+    kind, out = FolderKind("toy", ("a.txt",), ("a.txt",)), tmp_path / "above" / "out"
 
     def write(folder: Path) -> dict[str, int]:
         (folder / "a.txt").write_text("a")

@@ -15,13 +15,13 @@ from bertie.apps.explain.attention import (
     FLOW_TOKENS,
     HeadStatistics,
     attentions,
+    classify_head,
     flow,
-    kind,
     read_vectors,
     rollout,
     with_norms,
 )
-from bertie.apps.explain.attention_page import TextAttention, most_tokens, page
+from bertie.apps.explain.attention_page import TextAttention, most_tokens, render_attention_page
 from bertie.apps.explain.picture import png
 from bertie.errors import DataError, UsageError
 from bertie.models.model import TorchModel
@@ -108,7 +108,7 @@ def test_statistics_of_heads_whose_answer_is_known(tmp_path: Path) -> None:
     assert rows[2]["entropy"] == pytest.approx(wanted, abs=1e-5)
     assert rows[4]["distance"] == pytest.approx(2.5)
     assert found.texts == 2
-    assert kind({"previous": 0, "next": 0, "self": 0, "first": 0, "separator": 0, "entropy": 4.0}) == "broad"
+    assert classify_head({"previous": 0, "next": 0, "self": 0, "first": 0, "separator": 0, "entropy": 4.0}) == "broad"
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_the_longest_page_is_smaller_than_two_megabytes() -> None:
     probs = np.random.default_rng(0).random((12, 12, most, most)).astype(np.float32)
     statistics.add(probs / 128, encoding.ids)
     found = TextAttention((" ".join(words),), encoding, probs, statistics, (0, 0), 0)
-    html = page(found, "m").render()
+    html = render_attention_page(found, "m").render()
     assert 1_500_000 < len(html.encode()) < 2_000_000
     assert "<script" not in html
     big = families.config("bert-large")

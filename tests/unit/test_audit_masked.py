@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from bertie import families
-from bertie.apps.audit.base import Source, Subject
-from bertie.apps.audit.pairs import CrowsPairs, Pair, positions
-from bertie.apps.audit.stereoset import BetweenSentences, Context, InsideSentence, filler, scored_terms
+from bertie.apps.audit.base import AuditSource, Subject
+from bertie.apps.audit.pairs import CrowsPairs, SentencePair, positions
+from bertie.apps.audit.stereoset import BetweenSentences, InsideSentence, StereoContext, filler, scored_terms
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
-from bertie.runs.weights import load as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 
@@ -25,10 +25,12 @@ VOCABULARY = Path(os.environ.get("BERTIE_DATA", "/nowhere")) / "vocab" / "bert-b
 needs_data = pytest.mark.skipif(not BIAS.is_dir(), reason="needs BERTIE_DATA/bias")
 WORDS = "the tall short old young baker farmer reads writes letter ##s ##ing every day . , bread and to a child".split()
 PAIRS = [
-    Pair("the tall baker reads every day.", "the short baker reads every day.", True, "height"),
-    Pair("the old farmer writes letters, and reads.", "the young child writes letters, and reads.", False, "age"),
-    Pair("the farmer reads to a child.", "the tall young baker reads to a child.", True, "trade"),
-    Pair("bread and bread.", "bread.", True, "empty"),
+    SentencePair("the tall baker reads every day.", "the short baker reads every day.", True, "height"),
+    SentencePair(
+        "the old farmer writes letters, and reads.", "the young child writes letters, and reads.", False, "age"
+    ),
+    SentencePair("the farmer reads to a child.", "the tall young baker reads to a child.", True, "trade"),
+    SentencePair("bread and bread.", "bread.", True, "empty"),
 ]
 PUBLISHED = {
     ("base", "race"): (83.8241, 56.2963, 73.2685, 962, 36),
@@ -120,7 +122,7 @@ def test_shuffled_pairs_are_near_half() -> None:
 
 def test_a_blank_is_filled_from_the_left(subject: Subject) -> None:
     torch = pytest.importorskip("torch")
-    context = Context(
+    context = StereoContext(
         "trade", "baker", "the BLANK reads.", ("the writing reads.", "the baker reads.", "the bread reads.")
     )
     (found,) = InsideSentence().scores(subject, [context])
@@ -141,7 +143,9 @@ def test_a_blank_is_filled_from_the_left(subject: Subject) -> None:
     assert filler("a long day BLANK", "a long day") == ""
     pieces = tokenizer.encode("writings").tokens
     assert "[UNK]" in pieces  # "writ" is no token, so use a word of two: letters
-    (two,) = InsideSentence().scores(subject, [Context("", "x", "a BLANK.", ("a letters.", "a letter.", "a bread."))])
+    (two,) = InsideSentence().scores(
+        subject, [StereoContext("", "x", "a BLANK.", ("a letters.", "a letter.", "a bread."))]
+    )
     start = p(["[CLS]", "a", "[MASK]", ".", "[SEP]"], 2, "letter")
     rest = p(["[CLS]", "a", "letter", "[MASK]", ".", "[SEP]"], 3, "##s")
     assert two[0] == pytest.approx((start + rest) / 2, rel=1e-4)
@@ -149,7 +153,7 @@ def test_a_blank_is_filled_from_the_left(subject: Subject) -> None:
 
 
 def test_next_sentences_are_scored_by_the_head_for_pairs(subject: Subject) -> None:
-    context = Context("", "x", "the baker reads.", ("a child reads.", "bread.", "to a letter."))
+    context = StereoContext("", "x", "the baker reads.", ("a child reads.", "bread.", "to a letter."))
     (found,) = BetweenSentences().scores(subject, [context])
     assert len(set(found)) == 3
     assert all(0 < p < 1 for p in found)
@@ -194,11 +198,11 @@ def test_published_predictions_have_the_published_scores(size: str, domain: str)
 def test_the_published_files_are_read(subject: Subject) -> None:
     files = sorted((BIAS / "stereoset").rglob("*.csv"))
     inside, between = (
-        audited.read(subject, Source(tuple(files))).items for audited in (InsideSentence(), BetweenSentences())
+        audited.read(subject, AuditSource(tuple(files))).items for audited in (InsideSentence(), BetweenSentences())
     )
     assert len(inside) + len(between) == 2106 + 2123
     assert abs(len(inside) - 2106) <= 3
-    from_json = InsideSentence().read(subject, Source((BIAS / "stereoset_scorer" / "religion_test.json",))).items
+    from_json = InsideSentence().read(subject, AuditSource((BIAS / "stereoset_scorer" / "religion_test.json",))).items
     assert len(from_json) == 79
     assert sum(not filler(one.text, sentence) for one in inside for sentence in one.sentences) < 20
 
@@ -209,7 +213,7 @@ def test_the_published_pairs_align_as_published(tmp_path: Path, subject: Subject
     (tmp_path / "vocab.txt").write_bytes(VOCABULARY.read_bytes())
     tokenizer = Tokenizer.load(tmp_path)
     path = BIAS / "crows_pairs" / "crows_pairs_anonymized.csv"
-    pairs = CrowsPairs().read(subject, Source((path,))).items
+    pairs = CrowsPairs().read(subject, AuditSource((path,))).items
     assert (len(pairs), sum(pair.stereo for pair in pairs)) == (1508, 1290)
     masked = differing = equal = empty = 0
     for pair in pairs:

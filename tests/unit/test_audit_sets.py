@@ -12,16 +12,16 @@ from test_audit_masked import loop, pretrained
 
 import bertie as package
 from bertie.apps.audit import flips, templates, words
-from bertie.apps.audit.base import Source, Subject
-from bertie.apps.audit.figures import figures
-from bertie.apps.audit.groups import MAX_RATED_LABELS, Groups, Row
-from bertie.apps.audit.questions import BBQ, KoBBQ, Question, Questions
+from bertie.apps.audit.base import AuditSource, Subject
+from bertie.apps.audit.figures import compute_figures
+from bertie.apps.audit.groups import MAX_RATED_LABELS, GroupAudit, GroupRow
+from bertie.apps.audit.questions import BBQ, ChoiceQuestion, KoBBQ, Questions
 from bertie.apps.audit.templates import Attribute, Templates, TemplateSet
-from bertie.apps.audit.words import Words, associations, effect_size, permutation
+from bertie.apps.audit.words import WordAssociations, associations, effect_size, permute_partitions
 from bertie.errors import DataError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.io.tables import Example
-from bertie.runs.weights import load as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.text.particles import followed, resolve_particles
 from bertie.text.swaps import Swaps
 
@@ -41,18 +41,18 @@ B = [[0.68, -0.07, 0.67, 1.44, -0.68], [0.2, -0.46, 0.13, -1.19, -0.58], [-0.2, 
 def test_effect_size_and_permutation_test_are_those_of_the_formula() -> None:
     x, y = (associations(np.array(one), np.array(A), np.array(B)) for one in (X, Y))
     assert effect_size(x, y) == pytest.approx(-1.461683, abs=2e-6)
-    assert permutation(x, y) == (69 / 70, 70, True)
+    assert permute_partitions(x, y) == (69 / 70, 70, True)
 
 
 def test_sampled_partitions_agree_with_all_of_them() -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(0.4, 1, 8), rng.normal(0, 1, 8)
-    p, partitions, whole = permutation(x, y)
+    p, partitions, whole = permute_partitions(x, y)
     assert (partitions, whole) == (math.comb(16, 8), True)
-    sampled, draws, whole = permutation(x, y, samples=10_000)
+    sampled, draws, whole = permute_partitions(x, y, samples=10_000)
     assert (draws, whole) == (10_000, False)
     assert sampled == pytest.approx(p, abs=4 * (p * (1 - p) / draws) ** 0.5)
-    assert permutation(np.ones(3), np.ones(3))[0] == 1  # ties count
+    assert permute_partitions(np.ones(3), np.ones(3))[0] == 1  # ties count
     assert math.isnan(effect_size(np.ones(3), np.ones(3)))
 
 
@@ -87,13 +87,13 @@ def test_two_tests_of_one_name_are_refused_and_equal_targets_have_no_size(tmp_pa
     own = tmp_path / "own.yaml"
     one = "- {name: t, X: {x: [tall, tall]}, Y: {y: [tall, tall]}, A: {p: [tall, short]}, B: {q: [short, baker]}}\n"
     own.write_text(f"tests:\n{one}", "utf-8")
-    read = words.Words().read(subject, Source((own,)))
-    assert words.Words().scores(subject, read.items) == ["the targets of 't' have equal vectors"]
+    read = words.WordAssociations().read(subject, AuditSource((own,)))
+    assert words.WordAssociations().scores(subject, read.items) == ["the targets of 't' have equal vectors"]
     for text in (f"tests:\n{one}{one}", TWICE):
         own.write_text(text, "utf-8")
-        kind: Any = words.Words() if "tests" in text else Templates()
+        kind: Any = words.WordAssociations() if "tests" in text else Templates()
         with pytest.raises(DataError, match="called 't'"):
-            kind.read(subject, Source((own,)))
+            kind.read(subject, AuditSource((own,)))
 
 
 def test_built_in_sets_are_complete() -> None:
@@ -114,7 +114,7 @@ def test_vectors_are_those_of_the_model(tmp_path: Path) -> None:
     subject = Subject(TorchEngine(model), model.tokenizer)
     sets = [("tall", "short"), ("old", "young"), ("reads", "writes"), ("bread", "day")]
     test = words.WordTest("t", *({"x": one} for one in sets))
-    (found,) = Words().scores(subject, [test])
+    (found,) = WordAssociations().scores(subject, [test])
     x, y, a, b = (package.embed(model, list(one)) for one in sets)
     assert found["x"] == pytest.approx(associations(x, a, b).tolist(), abs=1e-5)
     assert found["y"] == pytest.approx(associations(y, a, b).tolist(), abs=1e-5)
@@ -172,14 +172,16 @@ def test_gap_and_spread_are_over_professions() -> None:
 CHOICES = ("one", "two", "unknown")
 
 
-def questions() -> list[Question]:
+def questions() -> list[ChoiceQuestion]:
     """Each template: both questions, ambiguous and with both answers."""
     found = []
     for i in range(20):
         for biased, counter in ((0, 1), (1, 0)):
             place = f"t{i}"
-            found.append(Question("c", "q", CHOICES, 2, biased, counter, True, "age", place))
-            found += [Question("c", "q", CHOICES, right, biased, counter, False, "age", place) for right in (0, 1)]
+            found.append(ChoiceQuestion("c", "q", CHOICES, 2, biased, counter, True, "age", place))
+            found += [
+                ChoiceQuestion("c", "q", CHOICES, right, biased, counter, False, "age", place) for right in (0, 1)
+            ]
     return found
 
 
@@ -204,7 +206,7 @@ def test_oracles_have_known_figures(oracle: str) -> None:
 @pytest.mark.parametrize("oracle", [*ORACLES, "first"])
 def test_oracles_of_the_published_questions(oracle: str) -> None:
     answer, wanted = ORACLES.get(oracle, (lambda one: 0, (0, 50, 0, 0)))
-    read = KoBBQ().read(_NoModel, Source((BIAS / "kobbq" / "KoBBQ_test_samples.tsv",)))  # type: ignore[arg-type]
+    read = KoBBQ().read(_NoModel, AuditSource((BIAS / "kobbq" / "KoBBQ_test_samples.tsv",)))  # type: ignore[arg-type]
     assert len(read.items) == 2280
     assert sum(one.ambiguous for one in read.items) == 1140
     found = KoBBQ().measures(read.items, [answer(one) for one in read.items])
@@ -244,7 +246,7 @@ def test_bbq_is_read_and_scored_as_published(tmp_path: Path) -> None:
     path.write_text("\n".join([*rows, bbq_row(additional_metadata={"stereotyped_groups": ["tall"]}), "{"]), "utf-8")
     audited = BBQ()
     assert audited.recognizes(path, path.read_bytes()[:4096])
-    read = audited.read(_NoModel, Source((path,)))  # type: ignore[arg-type]
+    read = audited.read(_NoModel, AuditSource((path,)))  # type: ignore[arg-type]
     assert [(one.biased, one.counter, one.unknown, one.ambiguous) for one in read.items] == [
         *((0, 1, 2, True), (1, 0, 2, True), (0, 1, 2, False), (0, 1, 2, False)),
     ]
@@ -261,7 +263,7 @@ def test_bbq_is_read_and_scored_as_published(tmp_path: Path) -> None:
 def test_a_span_names_a_group_or_neither() -> None:
     from bertie.apps.audit.questions import _named
 
-    one = Question("c", "q", ("손자", "할머니", "알 수 없음"), 2, 1, 0, True, "age", "t")
+    one = ChoiceQuestion("c", "q", ("손자", "할머니", "알 수 없음"), 2, 1, 0, True, "age", "t")
     assert [_named(one, text) for text in ("할머니", "할머니와", "손자를", "", "버스", "손자와 할머니")] == [
         1,
         1,
@@ -275,7 +277,7 @@ def test_a_span_names_a_group_or_neither() -> None:
 def test_shuffled_questions_have_no_bias() -> None:
     items = questions()
     audited: Questions = KoBBQ()
-    found = figures(audited, items, [one.biased for one in items], None, shuffles=100)
+    found = compute_figures(audited, items, [one.biased for one in items], None, shuffles=100)
     bias = next(one for one in found if one.name == "bias, ambiguous")
     assert bias.value == 100
     assert bias.shuffled is not None
@@ -292,8 +294,8 @@ def test_gaps_by_group_are_those_of_a_count_by_hand() -> None:
     group, true = rng.integers(0, 3, n), rng.integers(0, 2, n)
     given = np.where(rng.random(n) < 0.7 + 0.1 * (group == 1), true, 1 - true)
     p = rng.uniform(0.5, 1, n)
-    items = [Row(Example(("x",)), str(label), "abc"[g]) for g, label in zip(group, true, strict=True)]
-    found = Groups().measures(items, [[str(a), b] for a, b in zip(given, p, strict=True)])
+    items = [GroupRow(Example(("x",)), str(label), "abc"[g]) for g, label in zip(group, true, strict=True)]
+    found = GroupAudit().measures(items, [[str(a), b] for a, b in zip(given, p, strict=True)])
     in_b, right = group == 1, true == given
 
     def rate(mask: np.ndarray[Any, Any], what: np.ndarray[Any, Any]) -> float:
@@ -317,8 +319,8 @@ def test_gaps_by_group_are_those_of_a_count_by_hand() -> None:
 
 def test_a_rate_has_the_number_of_its_own_rows() -> None:
     rows = [("a", "1")] * 3 + [("a", "0")] * 9 + [("a: b", "1"), ("a: b", "0")] * 5
-    items = [Row(Example(("x",)), label, group) for group, label in rows]
-    found = Groups().measures(items, [[row.label, 0.9] for row in items])
+    items = [GroupRow(Example(("x",)), label, group) for group, label in rows]
+    found = GroupAudit().measures(items, [[row.label, 0.9] for row in items])
     assert {name: one.items for name, one in found.items() if name.endswith((", 1", "accuracy", "rate"))} == {
         "RMS gap of the true positive rate": 22,
         "a: accuracy": 12,
@@ -334,8 +336,8 @@ def test_many_labels_all_count_and_the_most_frequent_have_rates() -> None:
     rng = np.random.default_rng(0)
     group, true = rng.integers(0, 2, 900), np.minimum(rng.integers(0, 30, 900), 19)
     given, p = np.where(rng.random(900) < 0.8, true, (true + 1) % 20), rng.uniform(0.6, 1, 900)
-    items = [Row(Example(("x",)), f"{label:02}", "ab"[g]) for g, label in zip(group, true, strict=True)]
-    found = Groups().measures(items, [[f"{a:02}", b] for a, b in zip(given, p, strict=True)])
+    items = [GroupRow(Example(("x",)), f"{label:02}", "ab"[g]) for g, label in zip(group, true, strict=True)]
+    found = GroupAudit().measures(items, [[f"{a:02}", b] for a, b in zip(given, p, strict=True)])
     in_b, right = group == 1, true == given
     assert found["b: accuracy"].value == pytest.approx(100 * right[in_b].mean())
     assert found["b: predicted 19"].value == pytest.approx(100 * (given[in_b] == 19).mean())
@@ -352,17 +354,17 @@ def test_many_labels_all_count_and_the_most_frequent_have_rates() -> None:
 
 def test_intervals_of_small_groups_are_numbers() -> None:
     rows = [("a", "1")] + [("a", "0")] * 11 + [("b", "1"), ("b", "0")] * 6
-    items = [Row(Example(("x",)), label, group) for group, label in rows]
-    found = Groups().measures(items, [[row.label, 0.9] for row in items])
+    items = [GroupRow(Example(("x",)), label, group) for group, label in rows]
+    found = GroupAudit().measures(items, [[row.label, 0.9] for row in items])
     assert all(math.isfinite(bound) for one in found.values() for bound in one.interval())
     assert found["a: gap of the true positive rate, 1"].value == 0
 
 
 def test_intervals_of_noisy_figures_contain_their_values() -> None:
     rng = np.random.default_rng(0)
-    items = [Row(Example((str(i),), "a"), str(rng.integers(2)), str(rng.integers(3))) for i in range(60)]
+    items = [GroupRow(Example((str(i),), "a"), str(rng.integers(2)), str(rng.integers(3))) for i in range(60)]
     scores = [[str(rng.integers(2)), float(rng.uniform(0.5, 1))] for _ in items]
-    found = Groups().measures(items, scores)
+    found = GroupAudit().measures(items, scores)
     for name in ("RMS gap of the true positive rate", *(f"{group}: calibration error" for group in "012")):
         low, high = found[name].interval()
         assert 0 <= low < found[name].value < high

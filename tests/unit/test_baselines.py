@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertie.evaluation import baselines as module
-from bertie.evaluation.baselines import MAX_TRAINING_CHARACTERS, baselines, compared_examples, measured
+from bertie.evaluation.baselines import MAX_TRAINING_CHARACTERS, baselines, compared_examples, measure_baselines
 from bertie.io.tables import Example
 from bertie.io.words import spaced
 from bertie.metrics.answers import AnswerScores, QaPrediction
@@ -127,7 +127,7 @@ def test_the_sentence():
     scores = task.scores()
     answers = [Prediction("good", 0.5, {"good": 0.5, "bad": 0.5})] * 200
     task.count(scores, dev, answers)
-    rows = measured(task, dev, dict(enumerate(answers)), baselines(task, train, dev), "accuracy")
+    rows = measure_baselines(task, dev, dict(enumerate(answers)), baselines(task, train, dev), "accuracy")
     report = {**scores.report(), "baselines": rows}
     (note,) = baseline_notes(report, "accuracy")
     assert "does not beat word tf-idf + logistic regression (1.000)" in note

@@ -12,9 +12,9 @@ from bertie import families
 from bertie.errors import Stopped, UsageError
 from bertie.runs import domains
 from bertie.runs.budget import check_disk
-from bertie.runs.pretrain import plan_pretraining, pretrain
+from bertie.runs.pretrain import plan_pretraining, run_pretrain
 from bertie.runs.pretraining import PreparedRun
-from bertie.runs.weights import load as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.runs.work import _steps_of_seconds, with_minutes
 from bertie.train.callbacks import EachStep
 from bertie.train.loop import RECENT_S, _Loop
@@ -29,7 +29,7 @@ def test_a_run_that_the_disk_cannot_hold_is_refused_before_it_begins(home, tmp_p
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=needed["most"] - 1))
     with pytest.raises(UsageError, match=r"needs up to .*B of disk"):
-        pretrain(settings(home), tmp_path / "run")
+        run_pretrain(settings(home), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.yaml").touch()
@@ -42,7 +42,7 @@ def test_the_disk_that_is_foreseen_is_enough(home, tmp_path):
     sizes = []
     run = tmp_path / "run"
     measure = EachStep(lambda step: sizes.append(sum(f.stat().st_size for f in run.glob("*/*.safe*"))))
-    pretrain(settings(home), run, callbacks=[measure])
+    run_pretrain(settings(home), run, callbacks=[measure])
     assert max(sizes) <= plan_pretraining(settings(home))["disk_bytes"]["most"] * 1.1  # headers of files
 
 
@@ -62,7 +62,7 @@ def test_minutes_become_steps_which_a_resumed_run_keeps(home, tmp_path):
     config = with_minutes(settings(home), 0.05, None, PreparedRun)
     more = with_minutes(settings(home), 1.0, None, PreparedRun)
     assert 1 <= config.train.steps < more.train.steps
-    pretrain(settings(home), tmp_path / "run")
+    run_pretrain(settings(home), tmp_path / "run")
     assert with_minutes(settings(home), 5.0, tmp_path / "run", PreparedRun).train.steps == 6
 
 
@@ -86,7 +86,7 @@ def test_minutes_without_end_are_refused(home, minutes):
 
 
 def test_minutes_of_several_processes_are_refused_before_the_run_and_kept_in_it(home, tmp_path, monkeypatch):
-    pretrain(settings(home), tmp_path / "run")
+    run_pretrain(settings(home), tmp_path / "run")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
     with pytest.raises(UsageError, match=r"this run has 2.*--dry-run"):
@@ -111,12 +111,12 @@ def test_the_speed_shown_is_that_of_the_last_seconds():
 
 
 def test_the_figures_of_a_head_that_was_not_trained_are_left_out(home, tmp_path):
-    pretrain(settings(home), tmp_path / "run")
+    run_pretrain(settings(home), tmp_path / "run")
     model = load_module(tmp_path / "run")
     bare = families.build(model.config)
     families.save(bare, tmp_path / "bare", tokenizer=model.tokenizer)
     config = settings(home, "pseudo_perplexity=4", model=str(tmp_path / "bare"), tokenizer="")
     config = config.model_copy(update={"model_overrides": {}})
-    found = pretrain(config, tmp_path / "domain")["pseudo_perplexity"]
+    found = run_pretrain(config, tmp_path / "domain")["pseudo_perplexity"]
     assert all("before" not in both and both["after"]["per_word"] > 1 for both in found.values())
-    assert "had no trained masked-LM head" in domains.table(found)
+    assert "had no trained masked-LM head" in domains.format_domains(found)

@@ -57,7 +57,11 @@ def test_a_callback_ends_a_run_well_and_the_others_see_it(tmp_path: Path) -> Non
     )
     assert (result.step, result.reason) == (6, "enough")
     assert events.seen[-3:] == [("step", 6), ("evaluate", 6), ("end", 6)]
-    assert [(line["kind"], line["step"]) for line in log.read(tmp_path)] == [("train", 4), ("train", 6), ("valid", 6)]
+    assert [(line["kind"], line["step"]) for line in log.read_log(tmp_path)] == [
+        ("train", 4),
+        ("train", 6),
+        ("valid", 6),
+    ]
     newest = checkpoint.latest(tmp_path)
     assert newest is not None
     assert newest.step == 6
@@ -83,7 +87,7 @@ def test_early_stopping_counts_the_evaluations_before_a_kill(tmp_path: Path, kil
     nano_fit(tmp_path / "whole", **options)
     assert_same_run(tmp_path / "run", tmp_path / "whole", 8)
     again = nano_fit(tmp_path / "run", **options)  # as after a kill between the last checkpoint and the results
-    assert (again.step, [line["step"] for line in log.read(tmp_path / "run") if line["kind"] == "valid"]) == (
+    assert (again.step, [line["step"] for line in log.read_log(tmp_path / "run") if line["kind"] == "valid"]) == (
         8,
         [2, 4, 6, 8],
     )

@@ -16,11 +16,11 @@ from bertie.objectives import ImageTextMatching, MaskedFrames, MaskedLM, NextSen
 from bertie.objectives.captions import Captions, CaptionSource
 from bertie.objectives.frames import START_STREAM
 from bertie.runs.config import PretrainConfig
-from bertie.runs.pretrain import pretrain
+from bertie.runs.pretrain import run_pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.run_data import RunData
 from bertie.runs.verify import verify_folder
-from bertie.settings import build
+from bertie.settings import build_config
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import FeatureConfig
 from nano import one_thread
@@ -106,7 +106,7 @@ def test_what_a_table_lacks_is_told(told: int, read: dict[str, object], tokenize
     rows = [{"caption": "a b", "image": [[n, 2]]} for n in range(9)] + [{"caption": "c", "image": "nowhere.png"}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     config = {"corpus": str(tmp_path / "a.jsonl"), "features": {"column": "image"}, "objectives": read}
-    found = RunData(build(PretrainConfig, {**config, "train": {"steps": 2, "batch_size": 4}}), tokenizer).notes
+    found = RunData(build_config(PretrainConfig, {**config, "train": {"steps": 2, "batch_size": 4}}), tokenizer).notes
     assert "1 of 10 rows skipped: unreadable image" in found[0]
     assert len(found) == told
     assert told == 1 or "no recognized text column for mlm" in found[1]
@@ -128,9 +128,9 @@ def test_rows_longer_than_the_positions_are_refused_at_once(tokenizer: Tokenizer
         "train": {"steps": 4, "batch_size": 8, "device": "cpu", "precision": "fp32"},
     }
     with pytest.raises(UsageError, match="need up to 17 positions, and visualbert-tiny has 16"):
-        pretrain(build(PretrainConfig, config), tmp_path / "run")
+        run_pretrain(build_config(PretrainConfig, config), tmp_path / "run")
     config["model_overrides"] = {"visual_embedding_dim": 4, "max_position_embeddings": 17}
-    PreparedRun(build(PretrainConfig, config))
+    PreparedRun(build_config(PretrainConfig, config))
 
 
 def test_hidden_frames_are_spans_from_their_starts(captions: Captions, tokenizer: Tokenizer) -> None:
@@ -196,7 +196,7 @@ def test_a_run_on_a_table(objectives: dict[str, object], tokenizer: Tokenizer, t
         "train": {"steps": 4, "batch_size": 8, "device": "cpu", "precision": "fp32"},
     }
     with one_thread():
-        results = pretrain(build(PretrainConfig, config), tmp_path / "run")
+        results = run_pretrain(build_config(PretrainConfig, config), tmp_path / "run")
     assert results["step"] == 4
     model, report = families.load(tmp_path / "run" / "model")
     assert not report.fresh
@@ -206,5 +206,5 @@ def test_a_run_on_a_table(objectives: dict[str, object], tokenizer: Tokenizer, t
     assert "column image" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     config["model_overrides"] = {**sizes, ("visual_embedding_dim" if pictures else "frame_size"): 9}
     with pytest.raises(UsageError, match=r"have 4 numbers.* vectors of 9\. Set model_overrides.*=4"):
-        pretrain(build(PretrainConfig, config), tmp_path / "other")
+        run_pretrain(build_config(PretrainConfig, config), tmp_path / "other")
     assert not (tmp_path / "other").exists()

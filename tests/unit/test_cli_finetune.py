@@ -20,11 +20,11 @@ from bertie.io.tables import Example
 from bertie.runs import finetune_train
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
-from bertie.runs.finetune import finetune
+from bertie.runs.finetune import run_finetune
 from bertie.runs.finetune_assess import assess_run
 from bertie.runs.finetune_prepare import prepare_run, with_steps
 from bertie.runs.splits import hold_out
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.training_facts import read_training_facts
 from toys import toy_model
 
@@ -142,7 +142,7 @@ def test_the_stages_of_a_run_are_values(model, train, tmp_path):
 
 def test_an_interrupted_run_goes_on_to_the_same_bytes(model, train, tmp_path, monkeypatch):
     often = settings(model, train, train={"save_every": 4, "eval_every": 6})
-    unbroken = finetune(often, tmp_path / "unbroken")
+    unbroken = run_finetune(often, tmp_path / "unbroken")
     whole = finetune_train._evaluate
 
     def fails(prepared, run, step):
@@ -150,10 +150,10 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(model, train, tmp_path, mo
 
     monkeypatch.setattr(finetune_train, "_evaluate", fails)
     with pytest.raises(RuntimeError, match="power cut"):
-        finetune(often, tmp_path / "broken")
+        run_finetune(often, tmp_path / "broken")
     assert (tmp_path / "broken" / "checkpoint-4").exists()
     monkeypatch.setattr(finetune_train, "_evaluate", whole)
-    resumed = finetune(often, tmp_path / "broken")
+    resumed = run_finetune(often, tmp_path / "broken")
     measured = {"usage", "forecast"}  # of the machine and the moment
     assert {key: resumed[key] for key in resumed.keys() - measured} == {
         key: unbroken[key] for key in unbroken.keys() - measured
@@ -198,15 +198,15 @@ def test_several_seeds_are_summed_up_on_the_same_dev_examples(run, model, train,
 
 def test_layers_can_be_frozen_begun_anew_and_given_rates_of_their_own(model, train, tmp_path):
     config = settings(model, train, freeze=0, reinit=1, optim={"lr": 3e-3, "layer_decay": 0.9})
-    finetune(config, tmp_path / "run")
-    before, after = (load(folder).state_dict() for folder in (model, tmp_path / "run" / "model"))
+    run_finetune(config, tmp_path / "run")
+    before, after = (load_model(folder).state_dict() for folder in (model, tmp_path / "run" / "model"))
     same = {name for name in before if torch.equal(before[name], after[name])}
     assert same == {name for name in before if name.startswith("encoder.embeddings.")}
 
 
 def test_two_models_are_compared_on_the_same_examples(run, model, train, tmp_path):
     for name, epochs in (("weak", 0.1), ("strong", 12)):
-        finetune(settings(model, train, epochs=epochs), tmp_path / name)
+        run_finetune(settings(model, train, epochs=epochs), tmp_path / name)
     dev = write(tmp_path / "dev.tsv", rows(60, seed=1))
     strong, weak = (tmp_path / name / "model" for name in ("strong", "weak"))
     done = run("evaluate", strong, dev, "--against", weak)
@@ -226,7 +226,7 @@ def test_the_best_weights_are_kept_when_asked_for(model, train, tmp_path):
         model, train, dev_file=str(dev), select="best", epochs=6, optim={"lr": 3e-3, "decay": "constant"},
         train={"eval_every": 5},
     )  # fmt: skip
-    results = finetune(config, tmp_path / "run")
+    results = run_finetune(config, tmp_path / "run")
     lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     measured = [line["accuracy"] for line in lines if line["kind"] == "valid"]
     assert results["dev"]["accuracy"] == max(measured)
@@ -234,7 +234,7 @@ def test_the_best_weights_are_kept_when_asked_for(model, train, tmp_path):
 
 
 def test_from_scratch_starts_elsewhere_and_learns_the_same_way(model, train, tmp_path):
-    results = finetune(settings(model, train, from_scratch=True, epochs=10), tmp_path / "run")
+    results = run_finetune(settings(model, train, from_scratch=True, epochs=10), tmp_path / "run")
     assert results["dev"]["accuracy"] > 0.8
     assert results["identity"]["from_scratch"] is True
 
@@ -259,7 +259,7 @@ def test_held_out_examples_have_each_label_in_proportion():
 
 def test_labels_of_dev_that_training_lacks_are_named_and_count_as_errors(model, train, tmp_path):
     dev = write(tmp_path / "dev.tsv", [*rows(20, seed=1), ("a b", "surprise")])
-    results = finetune(settings(model, train, dev_file=str(dev)), tmp_path / "run")
+    results = run_finetune(settings(model, train, dev_file=str(dev)), tmp_path / "run")
     assert any("1 dev examples have labels that do not occur in training" in note for note in results["notes"])
     assert results["dev"]["unknown_labels"] == {"surprise": 1}
     assert results["dev"]["examples"] == 21
@@ -297,7 +297,7 @@ def test_dev_texts_that_are_training_texts_are_told(model, train, tmp_path):
 def test_texts_that_cleaning_empties_are_named(model, tmp_path):
     train = write(tmp_path / "train.tsv", [("\u200b\u200b", "plain"), *rows(60), ("\x01", "plain")])
     dev = write(tmp_path / "dev.tsv", rows(20))
-    results = finetune(settings(model, train, dev_file=str(dev), epochs=0.1), tmp_path / "run")
+    results = run_finetune(settings(model, train, dev_file=str(dev), epochs=0.1), tmp_path / "run")
     assert "training: 2 examples are empty after cleaning (line 2, 63)" in results["notes"]
 
 
@@ -363,7 +363,7 @@ def test_several_processes_are_refused(tmp_path, monkeypatch, variables):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(UsageError, match=r"bertie finetune runs in one process.* without torchrun"):
-        finetune(FinetuneConfig(model="any"), tmp_path / "run")
+        run_finetune(FinetuneConfig(model="any"), tmp_path / "run")
 
 
 def test_a_dry_run_says_the_plan_and_does_nothing(run, model, train, tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bertie import Corpus
-from bertie.apps.cloze.cloze import Count, cloze
+from bertie.apps.cloze.cloze import SentenceCount, make_questions
 from bertie.data.shards import Shards, ShardWriter
 from bertie.errors import UsageError
 from bertie.io.questions import questions
@@ -30,7 +30,7 @@ def corpus(folder: Path, documents: list[list[str]]) -> Corpus:
 
 @pytest.mark.parametrize("documents", [ENGLISH, KOREAN], ids=["english", "korean"])
 def test_answers_stand_where_they_say_and_not_in_the_question(documents: list[list[str]], tmp_path: Path) -> None:
-    rows = list(cloze(corpus(tmp_path, documents), rows=1000, words=60))
+    rows = list(make_questions(corpus(tmp_path, documents), rows=1000, words=60))
     assert len(rows) > len(documents)
     assert len({row["id"] for row in rows}) == len(rows), "a sentence is asked about once"
     sentences = [sentence for document in documents for sentence in document]
@@ -59,23 +59,23 @@ def test_kinds_of_answers(tmp_path: Path) -> None:
     }
     for number, (text, answers) in enumerate(texts.items()):
         opened = corpus(tmp_path / str(number), [[text]])
-        found = {row["answers"][0]["text"] for seed in range(60) for row in cloze(opened, rows=1, seed=seed)}
+        found = {row["answers"][0]["text"] for seed in range(60) for row in make_questions(opened, rows=1, seed=seed)}
         assert found == answers
 
 
 def test_neighbors_stay_inside_the_document(tmp_path: Path) -> None:
-    opened, count = corpus(tmp_path, ENGLISH), Count()
-    rows = list(cloze(opened, rows=10, words=100, count=count))
+    opened, count = corpus(tmp_path, ENGLISH), SentenceCount()
+    rows = list(make_questions(opened, rows=10, words=100, count=count))
     assert len(rows) == 10
     assert count.read == 10 + count.unsuitable
     for row in rows:
         assert sum(city in row["context"] for city in CITIES) == 1
-    assert rows == list(cloze(opened, rows=10, words=100))
-    assert rows != list(cloze(opened, rows=10, words=100, seed=1))
+    assert rows == list(make_questions(opened, rows=10, words=100))
+    assert rows != list(make_questions(opened, rows=10, words=100, seed=1))
 
 
 def test_a_corpus_without_sentences(tmp_path: Path) -> None:
-    assert list(cloze(corpus(tmp_path, []), rows=5)) == []
+    assert list(make_questions(corpus(tmp_path, []), rows=5)) == []
 
 
 def test_from_text_to_training(bertie: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,4 +106,4 @@ def test_from_text_to_training(bertie: Any, tmp_path: Path, monkeypatch: pytest.
 
 def test_a_length_out_of_range(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="choose from 50"):
-        list(cloze(corpus(tmp_path, ENGLISH), rows=1, words=7))
+        list(make_questions(corpus(tmp_path, ENGLISH), rows=1, words=7))

@@ -18,7 +18,7 @@ from bertie.io.columns import find_columns
 from bertie.io.fields import Template, columns_in, is_template
 from bertie.io.memory import open_as
 from bertie.io.table_format import Columns, TableFormat
-from bertie.io.tables import Example, read, stream_examples
+from bertie.io.tables import Example, read_examples, stream_examples
 from bertie.tasks import TASKS
 from toys import CommandLine, toy_model
 
@@ -132,7 +132,7 @@ def test_files_and_frames_are_read_alike(tmp_path: Path) -> None:
     frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
     with open_as("train", frame) as memory:
         for path in (tmp_path / "a.csv", tmp_path / "a.parquet", tmp_path / "a.jsonl", Path(memory)):
-            assert [(one.texts[0], one.label) for one in read(path)[0]] == expected
+            assert [(one.texts[0], one.label) for one in read_examples(path)[0]] == expected
 
 
 def test_rows_that_are_looked_at_are_read_once_and_in_order(tmp_path: Path) -> None:
@@ -191,22 +191,22 @@ def test_any_template_is_filled_or_refused(text: str, values: list[str]) -> None
 
 def test_a_table_with_a_template(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("title,body,label\nGood,Very good.,y\n,Bad.,n\nFine,,y\n,,n\n")
-    examples, skipped = read(tmp_path / "a.csv", TableFormat.of(("{title}. {body}",)))
+    examples, skipped = read_examples(tmp_path / "a.csv", TableFormat.of(("{title}. {body}",)))
     assert [one.texts for one in examples] == [("Good. Very good.",), ("Bad.",), ("Fine",)]
     assert skipped.counts == {"empty text": 1}
-    pair = read(tmp_path / "a.csv", TableFormat.of(("{title}", "{body}!")))[0]
+    pair = read_examples(tmp_path / "a.csv", TableFormat.of(("{title}", "{body}!")))[0]
     assert [one.texts for one in pair] == [("Good", "Very good.!")]
     with pytest.raises(DataError, match=r"has no column 'titel'\. Did you mean 'title'"):
-        read(tmp_path / "a.csv", TableFormat.of(("{titel}. {body}",)))
+        read_examples(tmp_path / "a.csv", TableFormat.of(("{titel}. {body}",)))
     with pytest.raises(UsageError, match=r"names 3 columns.*pass a template: --text '{title} {body} {label}'"):
-        read(tmp_path / "a.csv", TableFormat.of(("title", "body", "label")))
+        read_examples(tmp_path / "a.csv", TableFormat.of(("title", "body", "label")))
 
 
 def test_several_templates_are_suggested_as_one(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("title,body,label\nGood,Very good.,y\n")
     for texts in (("{title}", "{body}", "{label}"), ("title", "{body}", "label")):
         with pytest.raises(UsageError, match=r"--text '{title} {body} {label}'"):
-            read(tmp_path / "a.csv", TableFormat.of(texts))
+            read_examples(tmp_path / "a.csv", TableFormat.of(texts))
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_a_text_without_the_label(kind: str, text: tuple[str, ...], label: str, 
 
 def test_a_column_in_braces_is_a_column(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("{x},label\nGood,y\n")
-    assert read(tmp_path / "a.csv", TableFormat.of(("{x}",)))[0][0].texts == ("Good",)
+    assert read_examples(tmp_path / "a.csv", TableFormat.of(("{x}",)))[0][0].texts == ("Good",)
 
 
 # Questions to a person ------------------------------------------------------------------------------------------------

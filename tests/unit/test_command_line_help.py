@@ -10,7 +10,7 @@ import pytest
 
 import bertie as bertie_api
 from bertie.cli.parsing import MAX_UNGROUPED_OPTIONS, PANELS
-from bertie.cli.table import load, rows
+from bertie.cli.table import load_command, rows
 from bertie.tasks import Prediction
 from bertie.tasks.several import SeveralPrediction
 from bertie.tasks.span import QaPrediction, Span, SpanPrediction
@@ -33,7 +33,9 @@ def test_options_of_one_name_have_one_heading() -> None:
     names = [name for listed in PANELS.values() for name in listed.split()]
     assert len(names) == len(set(names))
     used = {
-        max(one.opts, key=len).lstrip("-") for row in rows().values() for one in getattr(load(row), "params", ())
+        max(one.opts, key=len).lstrip("-")
+        for row in rows().values()
+        for one in getattr(load_command(row), "params", ())
     } | {"help"}
     assert not {name for name in names if name not in used}, "an option that no command has"
 
@@ -43,7 +45,7 @@ def test_an_option_takes_values_of_one_kind_in_every_command() -> None:
     same = {"<path>": "<str>", "<list[path]>": "<str>", "<list[str]>": "<str>", "<en|ko>": "<str>"}
     kinds: dict[str, dict[str, str]] = {}
     for row in rows().values():
-        command = load(row)
+        command = load_command(row)
         for inner in getattr(command, "commands", {"": command}).values():
             context = inner.make_context("", [], resilient_parsing=True)
             for one in inner.params:
@@ -55,7 +57,7 @@ def test_an_option_takes_values_of_one_kind_in_every_command() -> None:
 
 @pytest.mark.parametrize("command", ["finetune", "pretrain", "predict", "evaluate"])
 def test_every_option_of_a_long_command_is_below_a_heading(command: str, bertie: CommandLine) -> None:
-    assert len(load(rows()[command]).params) > MAX_UNGROUPED_OPTIONS
+    assert len(load_command(rows()[command]).params) > MAX_UNGROUPED_OPTIONS
     assert "\nOptions:\n" not in bertie(command, "--help")[1]
 
 

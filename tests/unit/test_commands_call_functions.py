@@ -12,7 +12,7 @@ import pytest
 import bertie
 from bertie.api.options import FinetuneOptions, PretrainOptions
 from bertie.cli.app import SHARED_OPTIONS
-from bertie.cli.table import COMMAND_ROWS, load
+from bertie.cli.table import COMMAND_ROWS, load_command
 
 CLI = Path(__file__).parents[2] / "src" / "bertie" / "cli"
 FUNCTIONS = {  # command -> what it calls
@@ -93,7 +93,7 @@ def commands() -> Iterator[tuple[str, Any]]:
     """Every command of one function, those below others too, with its click command."""
     for name, row in COMMAND_ROWS.items():
         if row.target.startswith("bertie.cli.") or name in FUNCTIONS:
-            command = load(row)
+            command = load_command(row)
             below = getattr(command, "commands", None)
             yield from ((f"{name} {one}", inner) for one, inner in below.items()) if below else [(name, command)]
 
@@ -149,7 +149,7 @@ def test_each_parameter_of_the_function_is_an_option(name: str) -> None:
 @pytest.mark.parametrize("name", APPS)
 def test_a_command_of_an_application_has_the_options_of_its_function(name: str) -> None:
     called, shell, python = APPS[name]
-    assert (options_of(load(COMMAND_ROWS[name])) - shell) == (parameters(called) - {"self"} - python)
+    assert (options_of(load_command(COMMAND_ROWS[name])) - shell) == (parameters(called) - {"self"} - python)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

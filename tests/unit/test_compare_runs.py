@@ -8,7 +8,7 @@ from test_cli_finetune import LETTERS, rows, write
 
 from bertie.evaluation.compare import SeedSummary
 from bertie.files import read_json
-from bertie.runs.compare import compare, cost_rows, gather
+from bertie.runs.compare import compare_runs, cost_rows, gather
 from toys import toy_model
 
 FAST = ("train.batch_size=16", "train.precision=fp32", "max_length=24", "epochs=1", "train.eval_every=4")
@@ -59,7 +59,7 @@ def test_objectives_without_options_are_settings_that_differ(tmp_path):
         (tmp_path / name / "run.yaml").write_text(f"corpus: c\nobjectives: {objectives}\n")
         line = {"kind": "train", "step": 1, "loss": 1.0, "tokens": 1, "elapsed_s": 1.0}
         (tmp_path / name / "metrics.jsonl").write_text(json.dumps(line) + "\n")
-    found = compare(gather([tmp_path / "a", tmp_path / "b"]))
+    found = compare_runs(gather([tmp_path / "a", tmp_path / "b"]))
     assert found["runs"][0]["settings"] == {"objectives.nsp": True, "objectives.mlm.rate": None, "objectives.sop": None}
     assert found["runs"][1]["settings"] == {"objectives.nsp": None, "objectives.mlm.rate": 0.2, "objectives.sop": True}
 

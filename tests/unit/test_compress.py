@@ -18,7 +18,7 @@ from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.int8 import Int8Weight, added_together, excess
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.training_facts import TrainingFacts
 from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors, toy_writer
 
@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def compressed(folder, tmp_path_factory):
-    model = load(folder)
+    model = load_model(folder)
     near = gate.CalibrationTexts.read(model, TOY_TEXTS).quantize(model)
     out = tmp_path_factory.mktemp("int8") / "model"
     model.save_pretrained(out, packed=model.packed)
@@ -43,7 +43,7 @@ def compressed(folder, tmp_path_factory):
 def test_a_folder_of_a_quarter_opens_everywhere(folder, compressed):
     out, near = compressed
     assert weight_bytes(out) < weight_bytes(folder) / 3  # a toy's biases and scales weigh more than a model's
-    model, before = load(out), load(folder)
+    model, before = load_model(out), load_model(folder)
     assert isinstance(engine_of(model), NativeEngine)
     assert not before.int8
     assert isinstance(engine_of(before), TorchEngine)
@@ -55,7 +55,7 @@ def test_a_folder_of_a_quarter_opens_everywhere(folder, compressed):
 
 
 def test_calls_with_a_loaded_model_build_its_encoder_once(compressed):
-    model = load(compressed[0])
+    model = load_model(compressed[0])
     first, same, other = engine_of(model), engine_of(model), engine_of(copy.copy(model))
     assert first.native is same.native is other.native
     with torch.no_grad():
@@ -82,7 +82,7 @@ def test_int8_weights_refuse_another_precision(compressed, tmp_path, bertie):
 def test_the_way_back_is_a_float_model(compressed, tmp_path, bertie):
     out, _ = compressed
     assert bertie("compress", out, "--float", "-o", tmp_path / "float")[0] == 0
-    back, model = load(tmp_path / "float"), load(out)
+    back, model = load_model(tmp_path / "float"), load_model(out)
     assert not back.int8
     assert "quantization_config" not in back.public
     assert all(torch.equal(x, y) for x, y in zip(back.parameters(), model.parameters(), strict=True))
@@ -112,16 +112,16 @@ def test_gates_windows_and_matrices_without_biases(folder, tmp_path, bertie):
     """ModernBERT: what a bias would correct is left to the rounding of the weights."""
     (tmp_path / "texts.txt").write_text("\n".join(TOY_TEXTS))
     sizes = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 256, "num_hidden_layers": 3}
-    tokenizer = load(folder).tokenizer
+    tokenizer = load_model(folder).tokenizer
     model = families.build("ModernBERT-base", vocab_size=tokenizer.vocab_size, local_attention=8, **sizes)
     families.save(model, tmp_path / "modern", tokenizer=tokenizer)
     bertie.good("compress", tmp_path / "modern", "--texts", tmp_path / "texts.txt", "-o", tmp_path / "int8")
-    found = load(tmp_path / "int8")
+    found = load_model(tmp_path / "int8")
     engine = engine_of(found)
     assert isinstance(engine, NativeEngine)
     assert "encoder.layers.2.gate_up.weight" in found.int8
     assert not any(name.endswith(".bias") for name in dict(found.encoder.named_parameters()))
-    exact = toy_vectors(load(tmp_path / "modern"), TorchEngine(load(tmp_path / "modern")))
+    exact = toy_vectors(load_model(tmp_path / "modern"), TorchEngine(load_model(tmp_path / "modern")))
     for one in (engine, TorchEngine(found)):
         assert gate.cosines(toy_vectors(found, one), exact).min() > 0.998
 
@@ -158,16 +158,16 @@ def test_other_schemes_and_damaged_scales_are_refused(compressed, tmp_path):
     name = next(name for name in arrays if name.endswith("_scale"))
     save_file({**arrays, name: np.full_like(arrays[name], np.nan)}, copy / "model.safetensors", {"format": "pt"})
     with pytest.raises(DataError, match="not a complete int8 weight"):
-        load(copy)
+        load_model(copy)
     save_file(
         {key: array for key, array in arrays.items() if key != name}, copy / "model.safetensors", {"format": "pt"}
     )
     with pytest.raises(DataError):
-        load(copy)
+        load_model(copy)
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "gptq"}}))
     with pytest.raises(DataError, match="gptq"):
-        load(copy)
+        load_model(copy)
 
 
 def test_layers_that_share_weights_are_calibrated_on_all_passes():
@@ -211,7 +211,7 @@ def test_pairs_are_calibrated_as_pairs(folder, tmp_path, bertie, monkeypatch):
     seen = []
     monkeypatch.setattr(gate, "quantize", lambda model, texts: seen.append(texts) or quantize(model, texts))
     bertie.good("compress", folder, "--texts", tmp_path / "pairs.csv", "--force", "-o", tmp_path / "int8")
-    tokenizer = load(folder).tokenizer
+    tokenizer = load_model(folder).tokenizer
     last = tokenizer.encode(pairs[-1])
     first = seen[0].take(np.array([0]))
     assert first.input_ids.tolist() == list(last.ids)
@@ -238,7 +238,7 @@ def test_options_without_effect_are_refused(folder, tmp_path, bertie, options, m
 
 
 def test_a_pair_model_is_not_calibrated_on_single_texts(folder, tmp_path, bertie, monkeypatch):
-    model = load(folder)
+    model = load_model(folder)
     model.training_facts = TrainingFacts(texts=2)
     model.save_pretrained(tmp_path / "pairs")
     (tmp_path / "texts.txt").write_text("\n".join(TOY_TEXTS))
@@ -292,7 +292,7 @@ def test_hostile_scales_are_one_error_and_never_a_crash(compressed, tmp_path):
             changed = {**whole, name: np.ascontiguousarray(change(whole[name]))}
             save_file(changed, copy / "model.safetensors", {"format": "pt"})
             try:
-                model = load(copy)
+                model = load_model(copy)
             except DataError:
                 refused += 1
                 continue
@@ -316,7 +316,7 @@ def test_flipped_and_missing_bytes_are_one_error_and_never_a_crash(compressed, t
             del damaged[int(rng.integers(len(whole))) :]
         (copy / "model.safetensors").write_bytes(damaged)
         try:
-            model = load(copy)
+            model = load_model(copy)
         except BertieError:
             refused += 1
             continue
@@ -326,6 +326,6 @@ def test_flipped_and_missing_bytes_are_one_error_and_never_a_crash(compressed, t
 
 def test_a_model_that_cannot_be_quantized_is_refused_whatever_the_texts(tmp_path):
     """More texts would not help."""
-    model = load(toy_writer(tmp_path))
+    model = load_model(toy_writer(tmp_path))
     with pytest.raises(UsageError, match="cannot be quantized: its positions are relative"):
         gate.CalibrationTexts.read(model, ["a b c"]).quantize(model)

@@ -10,13 +10,13 @@ import bertie as library
 from bertie import families
 from bertie.apps.compress import run as compressing
 from bertie.apps.compress.page import _front
-from bertie.apps.compress.run import Limits, _beats
+from bertie.apps.compress.run import CompressionLimits, _beats
 from bertie.compression.recipe import Recipe
 from bertie.io.tables import Example
 from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Groups
-from bertie.runs.weights import load as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.tasks import Prediction, SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
@@ -174,11 +174,11 @@ def test_limits_and_the_front():
         return {"bytes": size, "rate": {"faster": faster}, "f1": metric, "difference": apart, "near": near}
 
     good = row(10, 2, 0.895)
-    assert Limits(0.01).kept(good)
-    assert not Limits(0.001).kept(good)
-    assert not Limits(0.01, bytes=9).kept(good)
-    assert not Limits(0.01, faster=2.5).kept(good)
-    assert Limits(0.01).kept(row(10, 2, 0.895, near=False))  # the metric decides
+    assert CompressionLimits(0.01).kept(good)
+    assert not CompressionLimits(0.001).kept(good)
+    assert not CompressionLimits(0.01, bytes=9).kept(good)
+    assert not CompressionLimits(0.01, faster=2.5).kept(good)
+    assert CompressionLimits(0.01).kept(row(10, 2, 0.895, near=False))  # the metric decides
     assert _beats(row(9, 2, 0.895), good, "f1")
     assert not _beats(row(9, 1.9, 0.895), good, "f1")
     assert not _beats(good, good, "f1")

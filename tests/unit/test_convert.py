@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from bertie import families
 from bertie.cli.table import app
 from bertie.errors import DataError, UsageError
-from bertie.models.convert import convert, save_like
+from bertie.models.convert import convert_folder, save_like
 from bertie.models.heads import HEADS
 
 SMALL = {
@@ -51,8 +51,8 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], tolerance: floa
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 0.0), ("bfloat16", 1e-2), ("float16", 1e-3)])
 def test_precisions_and_shards(preset: str, head: str, precision: str, tolerance: float, tmp_path: Path) -> None:
     source = saved(tmp_path / "a", preset, head)
-    one = convert(families.family(source), source, tmp_path / "one", precision=precision)
-    many = convert(families.family(source), source, tmp_path / "many", precision=precision, shard_bytes=9_000)
+    one = convert_folder(families.family(source), source, tmp_path / "one", precision=precision)
+    many = convert_folder(families.family(source), source, tmp_path / "many", precision=precision, shard_bytes=9_000)
     assert (one.files, many.files > 3) == (1, True)
     for folder in (tmp_path / "one", tmp_path / "many"):
         same(weights(folder), weights(source), tolerance)
@@ -62,7 +62,7 @@ def test_precisions_and_shards(preset: str, head: str, precision: str, tolerance
     stored = load_file(tmp_path / "one" / "model.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {getattr(torch, precision)}
     assert sum(t.numel() * t.element_size() for t in stored.values()) == one.bytes == many.bytes
-    back = convert(families.family(source), tmp_path / "many", tmp_path / "back")
+    back = convert_folder(families.family(source), tmp_path / "many", tmp_path / "back")
     assert back.files == 1
     same(weights(tmp_path / "back"), weights(tmp_path / "many"), 0.0)
 
@@ -78,7 +78,7 @@ def test_a_matrix_of_its_own_keeps_its_bias(shard_bytes: int | None, tmp_path: P
     with torch.no_grad():
         theirs.cls.predictions.decoder.bias.normal_()
     theirs.save_pretrained(tmp_path / "a")
-    convert(families.family("bert-tiny"), tmp_path / "a", tmp_path / "b", shard_bytes=shard_bytes)
+    convert_folder(families.family("bert-tiny"), tmp_path / "a", tmp_path / "b", shard_bytes=shard_bytes)
     again, info = transformers.BertForMaskedLM.from_pretrained(tmp_path / "b", output_loading_info=True)
     assert not any(info.values()), info
     ids = torch.arange(5, 12)[None]
@@ -101,7 +101,7 @@ def test_files_of_the_hub_cache_are_links(tmp_path: Path) -> None:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).symlink_to(blobs / name)
     (source / "gone.txt").symlink_to(tmp_path / "nowhere")
-    convert(families.family(source), source, tmp_path / "out")
+    convert_folder(families.family(source), source, tmp_path / "out")
     copied = {path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*") if path.is_file()}
     assert copied == {*names, Path("checksums.json")} - {Path("modeling.py")}
     assert not any(path.is_symlink() for path in (tmp_path / "out").rglob("*"))
@@ -109,7 +109,7 @@ def test_files_of_the_hub_cache_are_links(tmp_path: Path) -> None:
 
 def test_transformers_opens_shards_of_bfloat16(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    convert(
+    convert_folder(
         families.family("bert-tiny"), saved(tmp_path / "a"), tmp_path / "b", precision="bfloat16", shard_bytes=9_000
     )
     theirs, info = transformers.BertForMaskedLM.from_pretrained(tmp_path / "b", output_loading_info=True)
@@ -119,18 +119,18 @@ def test_transformers_opens_shards_of_bfloat16(tmp_path: Path) -> None:
 
 def test_float32_comes_back_byte_for_byte_and_old_names_are_renewed(tmp_path: Path) -> None:
     source = saved(tmp_path / "a")
-    convert(families.family(source), source, tmp_path / "b")
+    convert_folder(families.family(source), source, tmp_path / "b")
     assert (tmp_path / "b" / "1_Pooling" / "config.json").read_text() == "{}"
     assert (tmp_path / "b" / "model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()
     old = {n.replace("Norm.weight", "Norm.gamma"): t for n, t in load_file(source / "model.safetensors").items()}
     save_file({**old, "bert.embeddings.position_ids": torch.arange(512)[None]}, source / "model.safetensors")
-    convert(families.family(source), source, tmp_path / "c")
+    convert_folder(families.family(source), source, tmp_path / "c")
     assert (tmp_path / "c" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
 
 
 def test_a_smaller_model_has_the_precision_of_old_files_with_buffers(tmp_path: Path) -> None:
     source = saved(tmp_path / "a")
-    convert(families.family(source), source, tmp_path / "b", precision="float16")
+    convert_folder(families.family(source), source, tmp_path / "b", precision="float16")
     buffers = {"bert.embeddings.position_ids": torch.arange(512)[None]}
     save_file({**load_file(tmp_path / "b" / "model.safetensors"), **buffers}, tmp_path / "b" / "model.safetensors")
     (tmp_path / "c").mkdir()
@@ -145,17 +145,17 @@ def test_what_does_not_fit_float16_is_refused(tmp_path: Path) -> None:
         model.encoder.pooler.bias[0] = 1e5
     model.save_pretrained(tmp_path / "a")
     with pytest.raises(DataError, match="bfloat16"):
-        convert(families.family("bert-tiny"), tmp_path / "a", tmp_path / "b", precision="float16")
+        convert_folder(families.family("bert-tiny"), tmp_path / "a", tmp_path / "b", precision="float16")
     with pytest.raises(UsageError, match="float32"):
-        convert(families.family("bert-tiny"), tmp_path / "a", tmp_path / "c", precision="float31")
+        convert_folder(families.family("bert-tiny"), tmp_path / "a", tmp_path / "c", precision="float31")
     with pytest.raises(UsageError, match="another"):
-        convert(families.family("bert-tiny"), tmp_path / "a", tmp_path / "a", overwrite=True)
+        convert_folder(families.family("bert-tiny"), tmp_path / "a", tmp_path / "a", overwrite=True)
     config = json.loads((tmp_path / "a" / "config.json").read_text())
     (tmp_path / "a" / "config.json").write_text(
         json.dumps({**config, "quantization_config": {"quant_method": "bertie-int8"}})
     )
     with pytest.raises(UsageError, match="bertie compress"):
-        convert(families.family("bert-tiny"), tmp_path / "a", tmp_path / "d")
+        convert_folder(families.family("bert-tiny"), tmp_path / "a", tmp_path / "d")
     assert not (tmp_path / "d").exists()
     assert (tmp_path / "a" / "model.safetensors").exists()
 
@@ -188,8 +188,8 @@ def test_a_pickle_is_converted_once_when_asked(parts: int, tmp_path: Path) -> No
     with pytest.raises(DataError, match="bertie convert --unsafe"):
         families.load(folder)
     with pytest.raises(DataError, match="bertie convert --unsafe"):
-        convert(families.family(folder), folder, tmp_path / "refused")
-    convert(families.family(folder), folder, tmp_path / "new", unsafe=True)
+        convert_folder(families.family(folder), folder, tmp_path / "refused")
+    convert_folder(families.family(folder), folder, tmp_path / "new", unsafe=True)
     same(weights(tmp_path / "new"), weights(saved(tmp_path / "expected")), 0.0)
     assert not list((tmp_path / "new").glob("*.bin*"))
 
@@ -215,7 +215,7 @@ def test_a_pickle_that_holds_more_than_numbers_is_refused(content: str, tmp_path
     else:
         path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(DataError, match="was not converted: it ") as caught:
-        convert(families.family(folder), folder, tmp_path / "new", unsafe=True)
+        convert_folder(families.family(folder), folder, tmp_path / "new", unsafe=True)
     assert "weights_only" not in str(caught.value)  # torch advises to turn its protection off
     assert not marker.exists()
     assert not (tmp_path / "new" / "config.json").exists()  # so that it is no model folder

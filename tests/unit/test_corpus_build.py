@@ -72,7 +72,7 @@ def conserved(shards):
 def test_documents_come_out_in_order_clean_split_and_once(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("One  here.\tTwo here!\r\n\r\ncafe\u0301 ok.\n\nOne here. Two here!\n\n\u200b \n".encode())
-    shards = corpus.build([path], tmp_path / "out")
+    shards = corpus.build_shards([path], tmp_path / "out")
     assert list(corpus.documents(tmp_path / "out")) == [["One here.", "Two here!"], ["café ok."]]
     assert list(corpus.texts(tmp_path / "out")) == ["One here.", "Two here!", "café ok."]
     assert conserved(shards)["dropped"] == {"empty": 1, "exact duplicate": 1}
@@ -81,7 +81,7 @@ def test_documents_come_out_in_order_clean_split_and_once(tmp_path):
 
 @pytest.mark.promise("every-record")
 def test_every_bad_record_is_in_the_quarantine_with_its_place(tmp_path, inputs, small_units):
-    conserved(corpus.build([inputs], tmp_path / "out"))
+    conserved(corpus.build_shards([inputs], tmp_path / "out"))
     rows = [json.loads(line) for line in (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()]
     assert [(row["where"].removeprefix(f"{inputs}/"), row["reason"]) for row in rows] == [
         ("bad.txt:3", "not UTF-8"),
@@ -94,7 +94,7 @@ def test_every_bad_record_is_in_the_quarantine_with_its_place(tmp_path, inputs, 
 
 def test_any_number_of_workers_makes_the_same_bytes(tmp_path, inputs, small_units):
     for workers in (1, 3):
-        corpus.build([inputs], tmp_path / str(workers), workers=workers)
+        corpus.build_shards([inputs], tmp_path / str(workers), workers=workers)
     assert files(tmp_path / "1") == files(tmp_path / "3")
     assert not list((tmp_path / "1").glob(".*"))
 
@@ -118,7 +118,7 @@ def test_nothing_is_lost_whatever_the_mix(tmp_path_factory, data):
     before = blocks.LIMIT, blocks.READ_BYTES
     blocks.LIMIT, blocks.READ_BYTES = 2000, 512
     try:
-        shards = corpus.build([folder], folder / "out")
+        shards = corpus.build_shards([folder], folder / "out")
     finally:
         blocks.LIMIT, blocks.READ_BYTES = before
     account = conserved(shards)
@@ -139,7 +139,7 @@ def test_one_line_of_fifty_megabytes_is_dropped_in_bounded_memory(tmp_path):
             file.write("word " * (1 << 18))
         file.write('"}\n{"text": "after it"}\n')
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    shards = corpus.build([tmp_path / "a.jsonl"], tmp_path / "out")
+    shards = corpus.build_shards([tmp_path / "a.jsonl"], tmp_path / "out")
     assert conserved(shards)["dropped"] == {"a line longer than 16 MiB": 1}
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120_000  # kB
 
@@ -161,8 +161,8 @@ def replace(a, b):  # every finished file and every finished result goes through
     write(a, b)
 os.replace = replace
 if __name__ == "__main__":
-    corpus.build([sys.argv[1]], sys.argv[2], workers=int(sys.argv[4]))
-    corpus.encode(sys.argv[2], Tokenizer.load(sys.argv[5]), workers=int(sys.argv[4]))
+    corpus.build_shards([sys.argv[1]], sys.argv[2], workers=int(sys.argv[4]))
+    corpus.encode_corpus(sys.argv[2], Tokenizer.load(sys.argv[5]), workers=int(sys.argv[4]))
 """
 
 
@@ -172,8 +172,8 @@ def test_killed_at_any_moment_and_gone_on_with_by_any_workers_the_bytes_are_the_
 ):
     """RELIABILITY 15, preparing and encoding."""
     whole, out = tmp_path / "whole", tmp_path / "out"
-    corpus.build([inputs], whole)
-    corpus.encode(whole, tokenizer)
+    corpus.build_shards([inputs], whole)
+    corpus.encode_corpus(whole, tokenizer)
     tokenizer.save(tmp_path / "tokenizer")
     (tmp_path / "killed.py").write_text(KILLED)
     rng, kills = random.Random(2), 0
@@ -201,27 +201,27 @@ def test_finished_units_are_not_done_again(tmp_path, inputs, small_units, monkey
 
     monkeypatch.setattr(corpus, "prepare", failing)
     with pytest.raises(Stopped):
-        corpus.build([inputs], tmp_path / "out")
+        corpus.build_shards([inputs], tmp_path / "out")
     assert done == [0, 1, 2, 3]
     monkeypatch.setattr(corpus, "prepare", lambda number, **unit: done.append(number) or task(number, **unit))
-    corpus.build([inputs], tmp_path / "out")
+    corpus.build_shards([inputs], tmp_path / "out")
     assert sorted(done) == list(range(len(done)))
 
 
 def test_a_complete_corpus_is_left_alone_and_another_refused(tmp_path, inputs):
     out = tmp_path / "out"
-    corpus.build([inputs], out)
+    corpus.build_shards([inputs], out)
     before = files(out)
-    corpus.build([inputs], out)
+    corpus.build_shards([inputs], out)
     assert files(out) == before
     with pytest.raises(UsageError, match="contains another corpus"):
-        corpus.build([inputs], out, CorpusConfig(dedup="none"))
+        corpus.build_shards([inputs], out, CorpusConfig(dedup="none"))
     assert files(out) == before
-    assert corpus.build([inputs], out, CorpusConfig(dedup="none"), overwrite=True).num_documents > 0
+    assert corpus.build_shards([inputs], out, CorpusConfig(dedup="none"), overwrite=True).num_documents > 0
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "precious.txt").write_text("x")
     with pytest.raises(UsageError, match="not a corpus"):
-        corpus.build([inputs], tmp_path / "mine")
+        corpus.build_shards([inputs], tmp_path / "mine")
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["precious.txt"]
 
 
@@ -232,10 +232,10 @@ def test_changed_inputs_start_over_what_was_interrupted(tmp_path, inputs, small_
     with monkeypatch.context() as patched:
         patched.setattr(corpus, "_merge", stop)
         with pytest.raises(Stopped):
-            corpus.build([inputs], tmp_path / "out")
+            corpus.build_shards([inputs], tmp_path / "out")
     (inputs / "0.txt").write_text("Only this one now.")
-    corpus.build([inputs], tmp_path / "out")
-    corpus.build([inputs], tmp_path / "fresh")
+    corpus.build_shards([inputs], tmp_path / "out")
+    corpus.build_shards([inputs], tmp_path / "fresh")
     assert files(tmp_path / "out") == files(tmp_path / "fresh")
 
 
@@ -245,7 +245,7 @@ def test_two_processes_do_not_write_one_folder(tmp_path, inputs):
         ThreadPoolExecutor(1) as other,  # a lock of one thread keeps out another, as it keeps out a process
         pytest.raises(UsageError, match="Another process"),
     ):
-        other.submit(corpus.build, [inputs], tmp_path / "out").result()
+        other.submit(corpus.build_shards, [inputs], tmp_path / "out").result()
 
 
 @pytest.mark.parametrize(
@@ -259,14 +259,14 @@ def test_two_processes_do_not_write_one_folder(tmp_path, inputs):
 def test_nothing_usable_is_one_clear_error_and_leaves_no_trace(tmp_path, content, message):
     (tmp_path / "a.txt").write_bytes(content)
     with pytest.raises(DataError, match=message):
-        corpus.build([tmp_path / "a.txt"], tmp_path / "out")
+        corpus.build_shards([tmp_path / "a.txt"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_paragraphs_seen_before_are_removed_and_counted(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("Shared words. More.\nOnly in one.\n\nShared words. More.\nOnly in two.\n\nShared words. More.\n")
-    shards = corpus.build([path], tmp_path / "out", CorpusConfig(dedup="paragraphs"))
+    shards = corpus.build_shards([path], tmp_path / "out", CorpusConfig(dedup="paragraphs"))
     assert list(corpus.documents(tmp_path / "out")) == [["Shared words.", "More.", "Only in one."], ["Only in two."]]
     assert conserved(shards)["dropped"] == {"exact duplicate": 1}
     assert shards.manifest["counts"] == {"paragraphs removed (duplicates)": 2}
@@ -278,8 +278,8 @@ def test_near_duplicates_go_by_option(tmp_path):
     first, other = story(rng, 30), story(rng, 30)
     almost = first.replace(first.split()[3], "thing", 1)
     (tmp_path / "a.txt").write_text("\n\n".join([first, other, almost, first]))
-    exact = corpus.build([tmp_path / "a.txt"], tmp_path / "exact")
-    near = corpus.build([tmp_path / "a.txt"], tmp_path / "near", CorpusConfig(dedup="near"))
+    exact = corpus.build_shards([tmp_path / "a.txt"], tmp_path / "exact")
+    near = corpus.build_shards([tmp_path / "a.txt"], tmp_path / "near", CorpusConfig(dedup="near"))
     assert exact.num_documents == 3
     assert conserved(near)["dropped"] == {"exact duplicate": 1, "near duplicate": 1}
     kept = [" ".join(document) for document in corpus.documents(tmp_path / "near")]
@@ -292,16 +292,16 @@ def test_mojibake_is_repaired_where_it_is_and_nothing_else_changes(tmp_path):
     same = "«Déjà vu», dit-il… ÉTÉ” 한국어"
     assert repair(same) is same
     (tmp_path / "a.txt").write_text(broken)
-    shards = corpus.build([tmp_path / "a.txt"], tmp_path / "out")
+    shards = corpus.build_shards([tmp_path / "a.txt"], tmp_path / "out")
     assert list(corpus.texts(tmp_path / "out")) == ["It’s a café, naïve."]
     assert shards.manifest["counts"] == {"documents repaired (mojibake)": 1}
-    corpus.build([tmp_path / "a.txt"], tmp_path / "raw", CorpusConfig(repair=False))
+    corpus.build_shards([tmp_path / "a.txt"], tmp_path / "raw", CorpusConfig(repair=False))
     assert list(corpus.texts(tmp_path / "raw")) == [broken]
 
 
 def test_the_card_agrees_with_the_text(tmp_path, inputs):
-    corpus.build([inputs], tmp_path / "out")
-    facts = card.load(tmp_path / "out")
+    corpus.build_shards([inputs], tmp_path / "out")
+    facts = card.load_card(tmp_path / "out")
     texts = list(corpus.texts(tmp_path / "out"))
     words = [len(text.split(" ")) for text in texts]
     assert facts["sentences"] == len(texts)
@@ -321,19 +321,19 @@ def test_the_card_agrees_with_the_text(tmp_path, inputs):
 
 
 def test_a_card_that_was_never_written_is_written_by_the_next_call(tmp_path, inputs):
-    corpus.build([inputs], tmp_path / "out")
-    facts = card.load(tmp_path / "out")
+    corpus.build_shards([inputs], tmp_path / "out")
+    facts = card.load_card(tmp_path / "out")
     for name in ("card.json", "card.md"):
         (tmp_path / "out" / name).unlink()
-    corpus.build([inputs], tmp_path / "out")
-    again = card.load(tmp_path / "out")
+    corpus.build_shards([inputs], tmp_path / "out")
+    again = card.load_card(tmp_path / "out")
     assert again == {name: value for name, value in facts.items() if name in again}
     assert (tmp_path / "out" / "card.md").exists()
 
 
 def test_short_documents_are_dropped_by_option(tmp_path):
     (tmp_path / "a.txt").write_text("tiny\n\nlong enough to stay\n")
-    shards = corpus.build([tmp_path / "a.txt"], tmp_path / "out", CorpusConfig(min_chars=10))
+    shards = corpus.build_shards([tmp_path / "a.txt"], tmp_path / "out", CorpusConfig(min_chars=10))
     assert conserved(shards)["dropped"] == {"shorter than 10 characters": 1}
 
 
@@ -342,15 +342,15 @@ def test_short_documents_are_dropped_by_option(tmp_path):
 
 @pytest.fixture
 def tokenizer(tmp_path, inputs):
-    corpus.build([inputs], tmp_path / "for-words")
+    corpus.build_shards([inputs], tmp_path / "for-words")
     words = vocabulary.count_words(corpus.texts(tmp_path / "for-words"))
     return vocabulary.train_vocabulary(words, size=300, normalizer=Normalizer(lowercase=True))
 
 
 def test_token_shards_hold_the_ids_of_every_sentence(tmp_path, inputs, tokenizer):
     out = tmp_path / "out"
-    text = corpus.build([inputs], out)
-    shards = corpus.encode(out, tokenizer)
+    text = corpus.build_shards([inputs], out)
+    shards = corpus.encode_corpus(out, tokenizer)
     assert shards.dtype == "uint16"
     assert shards.folder == out / f"tokens-{tokenizer.fingerprint[:12]}"
     assert shards.document_bounds().tolist() == text.document_bounds().tolist()
@@ -358,7 +358,7 @@ def test_token_shards_hold_the_ids_of_every_sentence(tmp_path, inputs, tokenizer
     assert [shards.sentence(j).tolist() for j in range(shards.num_sentences)] == expected
     assert shards.manifest["unknown"] == sum(ids.count(tokenizer.unk_id) for ids in expected)
     before = (shards.folder / "manifest.json").stat().st_mtime_ns
-    assert corpus.encode(out, tokenizer).fingerprint == shards.fingerprint
+    assert corpus.encode_corpus(out, tokenizer).fingerprint == shards.fingerprint
     assert (shards.folder / "manifest.json").stat().st_mtime_ns == before
 
 
@@ -368,8 +368,8 @@ def test_token_shards_are_the_same_for_any_workers_and_after_an_interruption(tmp
     monkeypatch.setattr(tokens, "UNIT", 2000)
     folders = []
     for workers in (1, 3):
-        corpus.build([inputs], tmp_path / str(workers))
-        folders.append(corpus.encode(tmp_path / str(workers), tokenizer, workers=workers).folder)
+        corpus.build_shards([inputs], tmp_path / str(workers))
+        folders.append(corpus.encode_corpus(tmp_path / str(workers), tokenizer, workers=workers).folder)
     task = tokens.encode_documents
 
     def failing(number, **unit):
@@ -377,19 +377,19 @@ def test_token_shards_are_the_same_for_any_workers_and_after_an_interruption(tmp
             raise Stopped("now")
         return task(number, **unit)
 
-    corpus.build([inputs], tmp_path / "interrupted")
+    corpus.build_shards([inputs], tmp_path / "interrupted")
     with monkeypatch.context() as patched:
         patched.setattr(tokens, "encode_documents", failing)
         with pytest.raises(Stopped):
-            corpus.encode(tmp_path / "interrupted", tokenizer)
-    folders.append(corpus.encode(tmp_path / "interrupted", tokenizer, workers=2).folder)
+            corpus.encode_corpus(tmp_path / "interrupted", tokenizer)
+    folders.append(corpus.encode_corpus(tmp_path / "interrupted", tokenizer, workers=2).folder)
     assert files(folders[0]) == files(folders[1]) == files(folders[2])
 
 
 def test_tokens_of_an_older_corpus_are_made_again(tmp_path, inputs, tokenizer):
     out = tmp_path / "out"
-    corpus.build([inputs], out)
-    corpus.encode(out, tokenizer)
+    corpus.build_shards([inputs], out)
+    corpus.encode_corpus(out, tokenizer)
     for path in out.glob("*"):
         if path.is_file():
             path.unlink()
@@ -397,9 +397,9 @@ def test_tokens_of_an_older_corpus_are_made_again(tmp_path, inputs, tokenizer):
     shards = out / f"tokens-{tokenizer.fingerprint[:12]}"
     kept = tmp_path / "kept"
     shards.rename(kept)
-    corpus.build([inputs], out, overwrite=True)
+    corpus.build_shards([inputs], out, overwrite=True)
     kept.rename(shards)
-    again = corpus.encode(out, tokenizer)
+    again = corpus.encode_corpus(out, tokenizer)
     assert again.num_sentences == Shards.open(out).num_sentences
 
 
@@ -499,8 +499,8 @@ def lives(pid: int) -> bool:
 def test_an_input_edited_to_the_same_size_makes_another_corpus(tmp_path):
     file = tmp_path / "a.txt"
     file.write_text("The cat sat on the mat.\n")
-    corpus.build([file], tmp_path / "out")
-    corpus.build([file], tmp_path / "out")
+    corpus.build_shards([file], tmp_path / "out")
+    corpus.build_shards([file], tmp_path / "out")
     file.write_text("The dog sat on the mat.\n")
     with pytest.raises(UsageError, match="an input has changed"):
-        corpus.build([file], tmp_path / "out")
+        corpus.build_shards([file], tmp_path / "out")

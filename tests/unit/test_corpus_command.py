@@ -55,7 +55,7 @@ def test_sigterm_in_the_middle_of_a_record_stops_the_build_and_loses_nothing(ber
 def test_sigterm_leaves_no_unfinished_file(bertie, tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_bytes(TEXT)
     bertie("corpus", "a.txt", "-o", "out")
-    monkeypatch.setattr("bertie.apps.cloze.cloze.cloze", lambda *_, **__: map(terminate, [{}]))
+    monkeypatch.setattr("bertie.apps.cloze.cloze.make_questions", lambda *_, **__: map(terminate, [{}]))
     assert bertie("cloze", "out", "-o", "questions.jsonl")[0] == 75
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "out"]
 
@@ -175,7 +175,7 @@ def test_ctrl_c_says_so(bertie, monkeypatch, tmp_path):
         raise KeyboardInterrupt
 
     (tmp_path / "a.txt").write_bytes(TEXT)
-    monkeypatch.setattr("bertie.data.corpus.build", interrupt)
+    monkeypatch.setattr("bertie.data.corpus.build_shards", interrupt)
     assert bertie("corpus", "a.txt", "-o", "out") == (130, "", "interrupted")
 
 

@@ -57,9 +57,9 @@ def slowly(number, unit, config, work, size, evaluation=""):
 def test_without_ray_it_says_what_to_install(tmp_path, inputs, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "ray", None)
     with pytest.raises(UsageError, match=r"bertie\[scale\]"):
-        corpus.build([inputs], tmp_path / "out", on="ray")
+        corpus.build_shards([inputs], tmp_path / "out", on="ray")
     with pytest.raises(UsageError, match="Did you mean 'ray'"):
-        corpus.build([inputs], tmp_path / "out", on="rays")
+        corpus.build_shards([inputs], tmp_path / "out", on="rays")
 
 
 @pytest.mark.promise("same-corpus")
@@ -68,13 +68,13 @@ def test_one_process_several_and_ray_with_a_worker_killed_make_the_same_bytes(tm
     pytest.importorskip("ray")
     config = CorpusConfig(dedup="near", splitter="lines")
     for name, options in {"one": {}, "two": {"workers": 2}}.items():
-        corpus.build([inputs], tmp_path / name, config, **options)
-        corpus.encode(tmp_path / name, tokenizer, **options)
+        corpus.build_shards([inputs], tmp_path / name, config, **options)
+        corpus.encode_corpus(tmp_path / name, tokenizer, **options)
     monkeypatch.setenv("PYTHONPATH", os.path.dirname(__file__))  # where the workers find `slowly`
     slowly.__module__ = os.path.splitext(os.path.basename(__file__))[0]
     monkeypatch.setattr(corpus, "prepare", slowly)
-    corpus.build([inputs], tmp_path / "ray", config, workers=2, on="ray")
-    corpus.encode(tmp_path / "ray", tokenizer, workers=2, on="ray")
+    corpus.build_shards([inputs], tmp_path / "ray", config, workers=2, on="ray")
+    corpus.encode_corpus(tmp_path / "ray", tokenizer, workers=2, on="ray")
     killed = json.loads((tmp_path / "struck").read_text())["pid"]
     assert killed != os.getpid()
     assert files(tmp_path / "one") == files(tmp_path / "two") == files(tmp_path / "ray")

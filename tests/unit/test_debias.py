@@ -14,16 +14,16 @@ from bertie import families
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import HOW, inlp, leace, probe_accuracy, sentence
 from bertie.apps.audit.figures import differences
-from bertie.apps.audit.pairs import CrowsPairs, Pair
+from bertie.apps.audit.pairs import CrowsPairs, SentencePair
 from bertie.apps.audit.remedy import check_removable, fold, remove_concept
-from bertie.apps.audit.stereoset import Context, InsideSentence
+from bertie.apps.audit.stereoset import InsideSentence, StereoContext
 from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.metrics.base import Float
-from bertie.models.convert import convert
+from bertie.models.convert import convert_folder
 from bertie.nn.linear import Linear
-from bertie.runs.weights import load as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.tasks.embed import EmbedTask
 from bertie.text.swaps import Swaps
 from toys import CommandLine, toy_model
@@ -160,7 +160,7 @@ def test_the_command_writes_a_folder_and_tells_before_and_after(
 
     monkeypatch.setattr(console, "progress", progress)
     variant, folder, texts = families.family(pretrained(tmp_path / "m")), tmp_path / "half", tmp_path / "texts.txt"
-    convert(variant, tmp_path / "m", folder, precision="float16")
+    convert_folder(variant, tmp_path / "m", folder, precision="float16")
     texts.write_text("\n".join(TEXTS), "utf-8")
     own = tmp_path / "own.yaml"
     own.write_text(
@@ -238,7 +238,7 @@ def test_sentence_vectors_get_a_dense_module(bertie: CommandLine, tmp_path: Path
 
 def test_paired_differences_are_of_the_same_units() -> None:
     rng = np.random.default_rng(0)
-    pairs = [Pair(f"a {i}", f"b {i}", True, "x") for i in range(300)]
+    pairs = [SentencePair(f"a {i}", f"b {i}", True, "x") for i in range(300)]
     first = [{"shared": [float(x), 0.0], "differing": None} for x in rng.normal(size=300)]
     second = [{"shared": [one["shared"][0] - 0.5, 0.0], "differing": None} for one in first]  # type: ignore[index]
     name = "shared tokens (official): all pairs"
@@ -253,7 +253,7 @@ def test_paired_differences_are_of_the_same_units() -> None:
 
 def test_a_term_that_is_drawn_twice_counts_twice() -> None:
     rng = np.random.default_rng(0)
-    contexts = [Context("race", f"term {i // 8}", f"BLANK {i}", ("a", "b", "c")) for i in range(320)]
+    contexts = [StereoContext("race", f"term {i // 8}", f"BLANK {i}", ("a", "b", "c")) for i in range(320)]
     rates_T = rng.random((2, 40))
     wins = rng.random((2, 320)) < rates_T.repeat(8, 1)
     before, after = [[[float(win), 0.5, 0.1] for win in row] for row in wins.tolist()]

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from bertie.apps.demo import headline, libraries, masked, pairs, pipeline, settings
-from bertie.apps.demo.page import page
-from bertie.apps.demo.pipeline import demo
+from bertie.apps.demo.page import render_demo_page
+from bertie.apps.demo.pipeline import run_demo
 from bertie.errors import DataError, UsageError
-from bertie.io.pydocs import Module, Passage
+from bertie.io.pydocs import DocPassage, Module
 from bertie.runs.config import PretrainConfig
 
 BEES = (
@@ -20,14 +20,14 @@ BEES = (
 
 
 def module(package: str, name: str, *paragraphs: str) -> Module:
-    return Module(package, name, (Passage(f"{name}.Hive", paragraphs),))
+    return Module(package, name, (DocPassage(f"{name}.Hive", paragraphs),))
 
 
 def test_names_that_tell_are_hidden_and_prose_is_not():
     modules = [
         module("torch", "torch.hive", "A tensor of bees. Tensors of tensors hold the number of every bee."),
         module("numpy", "numpy.array", "An array of bees, the number of each."),
-        Module("torch", "torch.tensor", (Passage("torch.tensor.number", ("A tensor.",)),)),
+        Module("torch", "torch.tensor", (DocPassage("torch.tensor.number", ("A tensor.",)),)),
     ]
     telling = libraries.telling_words(modules)
     assert "tensor" in telling, "it names something in torch only, and is the only one"
@@ -56,16 +56,16 @@ def test_no_module_and_no_paragraph_is_on_both_sides():
     assert test
     assert not {p.module for p in train} & {p.module for p in test}
     assert not any("Shared by all" in p.text for p in [*train, *test])
-    held = {m.name for m in modules if libraries.held_out(m)}
+    held = {m.name for m in modules if libraries.is_held_out(m)}
     assert {p.module for p in test} <= held
 
 
 def test_few_passages_are_balanced_and_a_function_of_the_seed():
     passages = [libraries.LabelledPassage(f"{i}", "ab"[i % 2], "m") for i in range(40)]
-    drawn = libraries.few(passages, 5, seed=1)
+    drawn = libraries.draw_passages(passages, 5, seed=1)
     assert sorted(p.label for p in drawn) == ["a"] * 5 + ["b"] * 5
-    assert drawn == libraries.few(passages, 5, seed=1)
-    assert drawn != libraries.few(passages, 5, seed=2)
+    assert drawn == libraries.draw_passages(passages, 5, seed=1)
+    assert drawn != libraries.draw_passages(passages, 5, seed=2)
 
 
 def test_pairs_say_truly_whether_they_are_of_one_document():
@@ -75,7 +75,7 @@ def test_pairs_say_truly_whether_they_are_of_one_document():
     train, test, seen = chosen
     assert "has read" in seen, "three documents are too few to test on"
     assert not {tuple(d) for d in train} & {tuple(d) for d in test}
-    found = pairs.pairs(train, 200, seed=0)
+    found = pairs.draw_pairs(train, 200, seed=0)
     assert sorted(p.label for p in found) == ["other"] * 100 + ["same"] * 100
     for pair in found:
         first, second = (set(re.findall(r"document (\d+)", text)) for text in (pair.first, pair.second))
@@ -86,7 +86,7 @@ def test_pairs_say_truly_whether_they_are_of_one_document():
 
 
 def test_the_plan_fits_the_time():
-    probe = settings.Probe(50_000, validation_s=0.5)
+    probe = settings.MachineTrial(50_000, validation_s=0.5)
     steps, seeds = settings.affordable_run(probe, seconds=400, tokens=10**8, tokens_per_step=3000)
     assert seeds == len(settings.DEMO_SEEDS)
     spent_s = (
@@ -97,17 +97,19 @@ def test_the_plan_fits_the_time():
         + settings.MARGIN_S
     )
     assert 0.93 * 400 < spent_s <= 400
-    fewer, _ = settings.affordable_run(settings.Probe(50_000, 2.0), seconds=400, tokens=10**8, tokens_per_step=3000)
+    fewer, _ = settings.affordable_run(
+        settings.MachineTrial(50_000, 2.0), seconds=400, tokens=10**8, tokens_per_step=3000
+    )
     assert fewer < steps, "validations take their time too"
 
 
 def test_a_slow_machine_fine_tunes_fewer_seeds_and_reads_more():
-    slow = settings.Probe(7_000)
+    slow = settings.MachineTrial(7_000)
     steps, seeds = settings.affordable_run(slow, seconds=380, tokens=10**8, tokens_per_step=3000)
     assert seeds == settings.FEWEST_SEEDS
     assert steps * 3000 / 7_000 > 0.5 * 380
     assert settings.affordable_run(slow, seconds=-100, tokens=10**8, tokens_per_step=3000)[0] == settings.FEWEST_STEPS
-    fast = settings.affordable_run(settings.Probe(1e9), seconds=1e6, tokens=3000, tokens_per_step=30)
+    fast = settings.affordable_run(settings.MachineTrial(1e9), seconds=1e6, tokens=3000, tokens_per_step=30)
     assert fast == (settings.MAX_DEMO_EPOCHS * 100, len(settings.DEMO_SEEDS)), "a small text is not read for ever"
 
 
@@ -152,7 +154,7 @@ def test_the_headline_is_three_figures_and_what_they_mean(pretrained: float, bag
     noise = (-0.01, 0.0, 0.01)
     found = {"pretrained": [pretrained + x for x in noise], "random": [0.37 - x / 2 for x in noise]}
     task = {"labels": list("abcdef"), "bag_of_words": [bag + x / 3 for x in noise]}
-    line = headline.figures(found, task)
+    line = headline.format_accuracies(found, task)
     for part in (f"{pretrained:.2f} from the pre-trained model", "0.37 from random weights", f"{bag:.2f} bag of words"):
         assert part in line
     meaning = " ".join(headline.meaning(found, task))
@@ -232,7 +234,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_the_page_says_what_the_folder_holds(run: Path):
-    text = page(run).render()
+    text = render_demo_page(run).render()
     for expected in (
         "777 words",
         "12,345 parameters",
@@ -258,7 +260,7 @@ def test_the_page_says_what_the_folder_holds(run: Path):
 def test_a_page_without_a_task_says_why(run: Path):
     (run / "task.json").write_text(json.dumps({"skipped": "Skipped: too few documents."}))
     (run / "guesses.jsonl").unlink()
-    text = page(run).render()
+    text = render_demo_page(run).render()
     assert "Skipped: too few documents." in text
     assert "Masked-token predictions" not in text
 
@@ -266,22 +268,22 @@ def test_a_page_without_a_task_says_why(run: Path):
 def test_a_folder_with_another_demo_is_left_alone(tmp_path: Path):
     (tmp_path / "demo.json").write_text(json.dumps({"asked": {"text": None, "minutes": 8.0}}))
     with pytest.raises(UsageError, match=r"minutes: 8\.0 -> 7\.5\n.*other\.txt\n.*--overwrite"):
-        demo(tmp_path, text="other.txt")
+        run_demo(tmp_path, text="other.txt")
 
 
 def test_a_demo_of_a_text_that_has_changed_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pipeline.DemoPipeline, "go", lambda self: self.run / "report.html")
     text = tmp_path / "text.txt"
     text.write_text("One sentence.\n")
-    assert demo(tmp_path / "run", text=str(text)) == demo(tmp_path / "run", text=str(text))
+    assert run_demo(tmp_path / "run", text=str(text)) == run_demo(tmp_path / "run", text=str(text))
     text.write_text("Another sentence.\n")
     with pytest.raises(UsageError, match="has changed since the demo"):
-        demo(tmp_path / "run", text=str(text))
+        run_demo(tmp_path / "run", text=str(text))
 
 
 def test_a_text_that_is_not_there_leaves_no_folder(tmp_path: Path):
     with pytest.raises(DataError, match="does not exist"):
-        demo(tmp_path / "run", text=str(tmp_path / "nowhere"))
+        run_demo(tmp_path / "run", text=str(tmp_path / "nowhere"))
     assert not (tmp_path / "run").exists()
 
 

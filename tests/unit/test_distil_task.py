@@ -9,7 +9,7 @@ from bertie.compression.distil import (
     HIDDEN,
     LOGITS,
     QKV,
-    Distillation,
+    StudentLoss,
     distil,
     last_qkv,
     relations_loss,
@@ -28,7 +28,7 @@ from toys import toy_model
 
 LETTERS = [*"abcdefgh", *("##" + c for c in "abcdefgh")]
 TASK = SequenceTask(("no", "yes"))
-ALL = Distillation(TASK, soft=1.0, hidden=1.0, relations=1.0, hard=0.5)
+ALL = StudentLoss(TASK, soft=1.0, hidden=1.0, relations=1.0, hard=0.5)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_students_of_another_width_and_heads_on_tokens(teacher, examples):
     ).eval()
     with pytest.raises(UsageError, match="Compare relations instead"):
         ALL.check(narrow, teacher)
-    objective = Distillation(TASK)
+    objective = StudentLoss(TASK)
     objective.check(narrow, teacher)
     other = families.build(teacher.config.replace(vocab_size=30), heads=TASK.heads)
     with pytest.raises(UsageError, match="different vocabularies"):
@@ -131,7 +131,7 @@ def test_answers_of_every_token(teacher, examples, tmp_path):
     model = families.build(teacher.config, heads=task.heads, seed=2).eval()
     model.tokenizer = teacher.tokenizer
     found = encoded(teacher, examples[:9])
-    targets = teacher_answers(model, Distillation(task, relations=0.0, hard=0.0), found, tmp_path)
+    targets = teacher_answers(model, StudentLoss(task, relations=0.0, hard=0.0), found, tmp_path)
     assert targets.token[LOGITS].shape == (len(found.input_ids), 3)
     source = TaskSource(found, targets, batch_size=4, micro_batch_size=2, seed=0)
     (first, *_) = source.batches(0)

@@ -39,7 +39,7 @@ def trained(model: Path, count: int, **options: Any) -> library.Run:
 def test_a_run_that_learns_nothing_ends_after_patience_epochs(model: Path) -> None:
     """An evaluation at the end of each epoch; the first is the best, the next two are no better."""
     run = trained(model, 200)
-    looks = [line for line in log.read(run.folder) if line["kind"] == "valid"]
+    looks = [line for line in log.read_log(run.folder) if line["kind"] == "valid"]
     assert [line["step"] for line in looks] == [6, 12, 18]
     assert "accuracy did not improve" in run.results["ended_early"]
     notes = " ".join(run.results["notes"])
@@ -100,7 +100,7 @@ def test_each_of_several_seeds_has_the_callbacks(model: Path, tmp_path: Path) ->
 def test_the_loss_decides_by_being_lower(model: Path) -> None:
     run = trained(model, 100, metric="loss", lr=1e-3)
     assert run.results["metrics"][0] != "loss"
-    looks = {line["step"]: line["loss"] for line in log.read(run.folder) if line["kind"] == "valid"}
+    looks = {line["step"]: line["loss"] for line in log.read_log(run.folder) if line["kind"] == "valid"}
     best = min(looks, key=lambda step: looks[step])
     assert f"step {best} is the best (loss {looks[best]:.4g})" in " ".join(run.results["notes"])
 

@@ -16,7 +16,7 @@ from bertie.models.config import EncoderConfig
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.judges import with_judgments
-from bertie.tasks.embed import EmbedTask, similarity
+from bertie.tasks.embed import EmbedTask, compare_vectors
 from bertie.tasks.embed_rows import form_of, row_of_tuple
 from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model
@@ -176,11 +176,11 @@ def test_anchors_and_passages_have_their_prompts(tmp_path: Path) -> None:
 
 def test_measures_of_retrieval_are_their_definitions() -> None:
     rng = np.random.default_rng(0)
-    counter, gains = Retrieval(similarity), []
+    counter, gains = Retrieval(compare_vectors), []
     vectors = rng.normal(size=(30, 2, 8)).astype(np.float32)
     for i, own in enumerate(vectors):
         counter.add(f"q{i // 2}", [(f"p{i}", True)], np.array([vectors[i // 2 * 2, 0], own[1]]))
-    alike = similarity(vectors[::2, 0], vectors[:, 1])
+    alike = compare_vectors(vectors[::2, 0], vectors[:, 1])
     for query, row in enumerate(alike):
         order = np.argsort(-row).tolist()
         ranks = sorted(order.index(passage) + 1 for passage in (2 * query, 2 * query + 1))

@@ -21,7 +21,7 @@ from bertie.models.encoder import Encoder
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.tasks import SequenceTask, with_task
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
@@ -184,7 +184,7 @@ def test_the_engine_of_a_folder_answers_as_its_model(tmp_path: Path):
     model.labels = task.labels
     model.training_facts = with_task(TrainingFacts(max_length=16, too_long="truncate", texts=1), task)
     families.save(model, tmp_path / "tuned", tokenizer=tokenizer)
-    model = load(tmp_path / "tuned")
+    model = load_model(tmp_path / "tuned")
     facts = TorchEngine(model).facts
     assert (facts.heads, facts.labels, facts.max_length) == ({"sequence": 2}, ("x", "y"), 64)
     assert (facts.device, facts.precision) == ("cpu", "float32")

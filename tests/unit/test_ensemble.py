@@ -11,7 +11,7 @@ from bertie.infer.choose import engine_of
 from bertie.infer.ensemble import Ensemble
 from bertie.infer.predict import Predictor
 from bertie.models.config import EncoderConfig
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.tasks import with_task
 from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
@@ -38,7 +38,7 @@ def folder(path, seed, labels=("neg", "pos"), pieces="abc", features=None):
 
 
 def predictor(*paths):
-    models = [load(path) for path in paths]
+    models = [load_model(path) for path in paths]
     engine = Ensemble([engine_of(model) for model in models], [model.tokenizer for model in models])
     return Predictor(engine, models[0].tokenizer)
 
@@ -49,7 +49,7 @@ def logits(scores):
 
 def test_the_mean_of_the_logits_decides(tmp_path):
     paths = [folder(tmp_path / str(seed), seed) for seed in range(3)]
-    alone = [Predictor(load(path)).predict(TEXTS) for path in paths]
+    alone = [Predictor(load_model(path)).predict(TEXTS) for path in paths]
     together = predictor(*paths).predict(TEXTS)
     for number, found in enumerate(together):
         mean = np.mean([logits(answers[number].scores) for answers in alone], axis=0)

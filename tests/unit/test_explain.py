@@ -12,7 +12,7 @@ from rich.cells import cell_len
 
 from bertie import families
 from bertie.apps.explain.attribution import METHODS, by_word, faithfulness, integrated_gradients, occlusion
-from bertie.apps.explain.page import page
+from bertie.apps.explain.page import render_explanation_page
 from bertie.apps.explain.targets import question_of
 from bertie.errors import DataError, UsageError
 from bertie.models.heads import HEADS
@@ -173,7 +173,9 @@ def test_words_keep_their_hangul_and_markup() -> None:
     words = [word for word, _ in by_word(explained.question.encoding, found.values, explained.texts)]
     assert "영화" in words
     assert "좋다" in words
-    html = str(page(explained, [(found, faithfulness(explained.question, found.values))], "m").render())
+    html = str(
+        render_explanation_page(explained, [(found, faithfulness(explained.question, found.values))], "m").render()
+    )
     assert "<script" not in html
     assert "<b>좋다" not in html
     assert "http:" not in html.replace("http://www.w3.org", "")

@@ -26,7 +26,7 @@ from bertie.infer.onnx_engine import OnnxEngine, graph_of
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
 from bertie.runs.internals import ModelInternals
-from bertie.runs.weights import load as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.tasks import SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model

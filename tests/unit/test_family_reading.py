@@ -15,8 +15,8 @@ from bertie.io.tables import Example
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
 from bertie.objectives.source import PretrainingSource, corrupted_texts
-from bertie.runs.weights import load
-from bertie.tasks.source import batch_of_examples, encode
+from bertie.runs.weights import load_model
+from bertie.tasks.source import batch_of_examples, encode_examples
 from bertie.text.tokenizer import Tokenizer
 
 LINES = [f"the {animal} sat on the {place} and looked at the {thing} ." for animal in ("cat", "dog", "old hen")
@@ -84,12 +84,12 @@ def test_pretraining_has_the_familys_special_tokens(tokenizer: Tokenizer, pairs:
 
 @pytest.mark.parametrize("texts", [(LINES[0],), (LINES[0], LINES[1]), (LINES[0] * 5, LINES[1] * 7), (LINES[2] * 9,)])
 def test_fine_tuning_reads_as_encode_does(tokenizer: Tokenizer, texts: tuple[str, ...]) -> None:
-    encoded = encode([Example(texts, None, 1)], tokenizer, max_length=40)
+    encoded = encode_examples([Example(texts, None, 1)], tokenizer, max_length=40)
     expected = tokenizer.encode(*texts, max_length=40)
     batch = batch_of_examples(encoded, np.array([0]))
     assert batch.input_ids.tolist() == expected.ids
     assert batch.token_type_ids.tolist() == expected.type_ids
-    windows = encode([Example(texts, None, 1)], tokenizer, max_length=40, too_long="window")
+    windows = encode_examples([Example(texts, None, 1)], tokenizer, max_length=40, too_long="window")
     assert windows.lengths.max() <= 40
 
 
@@ -125,7 +125,7 @@ def test_a_folder_as_published_opens_with_its_tokenizer(tmp_path: Path) -> None:
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     shape = families.config("roberta-base", vocab_size=tokenizer.vocab_size, **small)
     families.build(shape, heads=MaskedLM().heads, variant="roberta").save_pretrained(tmp_path)
-    model = load(tmp_path)
+    model = load_model(tmp_path)
     assert model.tokenizer is not None
     assert model.tokenizer.fingerprint == tokenizer.fingerprint
     facts = info(tmp_path, length=64).to_dict()

@@ -19,23 +19,23 @@ import bertie
 from bertie import families
 from bertie.apps.explain.attention_page import TextAttention
 from bertie.apps.explain.targets import question_of
-from bertie.apps.probe.contexts import words
+from bertie.apps.probe.contexts import compare_word_vectors
 from bertie.cli.table import app
 from bertie.data.batch import Batch
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
-from bertie.io.features import BadFeaturesError, frames, log_mel, patches, vectors_of
+from bertie.io.features import BadFeaturesError, log_mel, patches, read_frames, read_vectors
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example, stream_examples
-from bertie.models.kinds import Inputs
+from bertie.models.kinds import InputKind
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.finetune import finetune
-from bertie.settings import build
+from bertie.runs.finetune import run_finetune
+from bertie.settings import build_config
 from bertie.tasks import with_task
 from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.source import encode
+from bertie.tasks.source import encode_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import FeatureConfig, TrainingFacts
 from nano import one_thread
@@ -57,7 +57,7 @@ def test_arrays_of_every_kind(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", one=array)
     save_file({"x:1": array}, tmp_path / "a.safetensors")
     for value in (array.tolist(), "a.npy", "a.npz:one", "a.safetensors:x:1"):
-        found = vectors_of(value, tmp_path, COLUMN)
+        found = read_vectors(value, tmp_path, COLUMN)
         assert found.dtype == np.float32
         np.testing.assert_array_equal(found, array)
 
@@ -68,9 +68,9 @@ def test_an_array_file_is_read_again_after_a_change(tmp_path: Path) -> None:
         np.save(tmp_path / "a.npy", np.full((size, 2), size))
         np.savez(tmp_path / "a.npz", x=np.full((size, 2), size))
         for value in ("a.npy", "a.npz:x"):
-            assert vectors_of(value, tmp_path, COLUMN).tolist() == [[size, size]] * size
+            assert read_vectors(value, tmp_path, COLUMN).tolist() == [[size, size]] * size
     with pytest.raises(BadFeaturesError, match=r"a\.npz has no array ''; it has 'x'"):
-        vectors_of("a.npz", tmp_path, COLUMN)
+        read_vectors("a.npz", tmp_path, COLUMN)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_an_array_file_is_read_again_after_a_change(tmp_path: Path) -> None:
 def test_what_cannot_be_read_says_so(value: Any, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", one=np.zeros((1, 1)))
     with pytest.raises(BadFeaturesError, match="image"):
-        vectors_of(value, tmp_path, COLUMN)
+        read_vectors(value, tmp_path, COLUMN)
 
 
 @pytest.mark.parametrize("name", ["a.npy", "a.npz", "a.safetensors", "a.png", "a.wav"])
@@ -87,21 +87,21 @@ def test_what_cannot_be_read_says_so(value: Any, tmp_path: Path) -> None:
 def test_broken_files_are_told_as_unreadable(name: str, content: bytes, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(BadFeaturesError, match="unreadable"):
-        vectors_of(name, tmp_path, COLUMN)
+        read_vectors(name, tmp_path, COLUMN)
 
 
 @pytest.mark.parametrize("array", [np.array([[1e300]]), np.array([["a"]]), np.array([[1j]])])
 def test_arrays_without_usable_numbers_are_refused(array: Any, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", array)
     with pytest.raises(BadFeaturesError, match=r"not finite|no table of numbers"):
-        vectors_of("a.npy", tmp_path, COLUMN)
+        read_vectors("a.npy", tmp_path, COLUMN)
 
 
 def test_huge_pictures_are_told_as_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.new("1", (9, 9)).save(tmp_path / "a.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 9)
     with pytest.raises(BadFeaturesError, match="exceeds limit"):
-        vectors_of("a.png", tmp_path, COLUMN)
+        read_vectors("a.png", tmp_path, COLUMN)
 
 
 def test_pictures_of_16_bits_are_scaled(tmp_path: Path) -> None:
@@ -135,14 +135,14 @@ def test_pictures_are_turned_as_the_camera_was_held(tmp_path: Path) -> None:
 
 def test_the_name_of_a_picture_may_have_a_colon(tmp_path: Path) -> None:
     Image.new("RGB", (16, 16)).save(tmp_path / "10:30.png")
-    assert len(vectors_of("10:30.png", tmp_path, COLUMN)) == 1
+    assert len(read_vectors("10:30.png", tmp_path, COLUMN)) == 1
 
 
 def test_sounds_of_8_bits_have_no_constant_part(tmp_path: Path) -> None:
     sound = np.random.default_rng(0).normal(0, 0.2, 8000).clip(-1, 1)
     wavfile.write(tmp_path / "a.wav", 8000, (sound * 32767).astype(np.int16))
     wavfile.write(tmp_path / "b.wav", 8000, (sound * 127 + 128).round().astype(np.uint8))
-    of_16, of_8 = (frames(tmp_path / name, FeatureConfig(mel_bins=10)) for name in ("a.wav", "b.wav"))
+    of_16, of_8 = (read_frames(tmp_path / name, FeatureConfig(mel_bins=10)) for name in ("a.wav", "b.wav"))
     assert np.abs(of_16 - of_8).max() < 0.2
 
 
@@ -151,23 +151,23 @@ def test_a_sound_that_was_cut_short_is_refused_and_one_from_a_pipe_is_read(tmp_p
     whole = (tmp_path / "a.wav").read_bytes()
     (tmp_path / "b.wav").write_bytes(whole[:-2000])
     with pytest.raises(BadFeaturesError, match="Reached EOF prematurely"):
-        vectors_of("b.wav", tmp_path, COLUMN)
+        read_vectors("b.wav", tmp_path, COLUMN)
     unknown = b"\xff" * 4  # the sizes that ffmpeg writes to a pipe
     (tmp_path / "c.wav").write_bytes(whole[:4] + unknown + whole[8:40] + unknown + whole[44:])
-    found, expected = (vectors_of(name, tmp_path, COLUMN) for name in ("c.wav", "a.wav"))
+    found, expected = (read_vectors(name, tmp_path, COLUMN) for name in ("c.wav", "a.wav"))
     assert np.array_equal(found, expected)
 
 
 def test_a_sound_with_too_few_samples_per_second_says_so(tmp_path: Path) -> None:
     wavfile.write(tmp_path / "a.wav", 8, np.zeros(100, np.int16))
     with pytest.raises(BadFeaturesError, match="8 samples per second are too few"):
-        vectors_of("a.wav", tmp_path, COLUMN)
+        read_vectors("a.wav", tmp_path, COLUMN)
 
 
 def test_objects_in_an_array_file_are_never_opened(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(BadFeaturesError, match="unreadable"):
-        vectors_of("a.npy", tmp_path, COLUMN)
+        read_vectors("a.npy", tmp_path, COLUMN)
 
 
 def test_patches_are_the_pixels_and_their_box(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_a_picture_in_the_row_itself(tmp_path: Path) -> None:
     picture, out = Image.new("RGB", (4, 4), (255, 0, 0)), io.BytesIO()
     picture.save(out, "PNG")
     value = f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
-    assert vectors_of(value, tmp_path, FeatureConfig(column="image", patch_size=4)).shape == (1, 52)
+    assert read_vectors(value, tmp_path, FeatureConfig(column="image", patch_size=4)).shape == (1, 52)
 
 
 def test_log_mel_equals_the_library_of_transformers() -> None:
@@ -223,7 +223,7 @@ def test_log_mel_equals_the_library_of_transformers() -> None:
 def test_frames_are_stacked_and_scaled(tmp_path: Path) -> None:
     sound = (np.sin(np.arange(8000) / 3) * 9000).astype(np.int16)
     wavfile.write(tmp_path / "a.wav", 8000, sound)
-    found = frames(tmp_path / "a.wav", FeatureConfig(mel_bins=10, stacked_frames=3))
+    found = read_frames(tmp_path / "a.wav", FeatureConfig(mel_bins=10, stacked_frames=3))
     assert found.shape == (98 // 3, 30)
     assert abs(float(found.mean())) < 0.1
 
@@ -232,17 +232,17 @@ def test_vectors_follow_the_text_of_their_example(tokenizer: Tokenizer) -> None:
     rng = np.random.default_rng(0)
     vectors = [rng.normal(size=(n, 4)).astype(np.float32) for n in (2, 3)]
     examples = [Example(("is it high",), vectors=vectors[0]), Example(("low",)), Example(("it",), vectors=vectors[1])]
-    encoded = encode(examples, tokenizer, max_length=8)
+    encoded = encode_examples(examples, tokenizer, max_length=8)
     assert encoded.lengths.tolist() == [5 + 2, 3, 3 + 3]
     batch = Batch.of(encoded.take(np.array([2, 0])))
     assert batch.features is not None
     assert batch.features.rows.tolist() == [3, 4, 5, 11, 12]
     np.testing.assert_array_equal(batch.features.vectors.numpy(), np.concatenate([vectors[1], vectors[0]]))
     assert batch.input_ids[batch.features.rows].tolist() == [0] * 5
-    alone = encode([Example(("low",))], tokenizer, max_length=8)
+    alone = encode_examples([Example(("low",))], tokenizer, max_length=8)
     assert encoded.part(1, 2).input_ids.tolist() == alone.input_ids.tolist()
     with pytest.raises(DataError, match="different sizes"):
-        encode([examples[0], Example(("it",), vectors=np.zeros((1, 5), np.float32))], tokenizer, max_length=8)
+        encode_examples([examples[0], Example(("it",), vectors=np.zeros((1, 5), np.float32))], tokenizer, max_length=8)
 
 
 def test_a_row_without_vectors_is_skipped_with_its_reason(tmp_path: Path) -> None:
@@ -298,7 +298,7 @@ def test_a_task_learns_from_vectors(preset: str, tokenizer: Tokenizer, tmp_path:
         "train": {"batch_size": 16, "precision": "fp32", "device": "cpu"},
     }
     with one_thread():
-        results = finetune(build(FinetuneConfig, config), tmp_path / "run")
+        results = run_finetune(build_config(FinetuneConfig, config), tmp_path / "run")
     assert results["dev"]["accuracy"] > 0.9
     found, _ = families.load(tmp_path / "run" / "model")
     found.tokenizer = Tokenizer.load(tmp_path / "run" / "model")
@@ -313,7 +313,7 @@ def test_a_task_learns_from_vectors(preset: str, tokenizer: Tokenizer, tmp_path:
 
 def test_every_kind_of_inputs_has_the_size_of_its_vectors() -> None:
     """The config knew only two kinds, so a third was taken for a model of texts."""
-    assert [kind.__name__ for kind in get_args(Inputs) if not hasattr(kind, "feature_size")] == []
+    assert [kind.__name__ for kind in get_args(InputKind) if not hasattr(kind, "feature_size")] == []
     for setting in ("visual_embedding_dim", "frame_size"):
         assert families.config("bert-tiny").replace(**{setting: 7}).feature_size == 7
     assert families.config("bert-tiny").feature_size is None
@@ -325,9 +325,9 @@ def test_a_model_of_other_vectors_is_refused(tokenizer: Tokenizer, tmp_path: Pat
     config = {"model": str(tmp_path / "start"), "train_file": str(written(tmp_path, 30))}
     config |= {"features": {"column": "image"}, "max_length": 16}
     with pytest.raises(DataError, match="reads vectors of 9"):
-        finetune(build(FinetuneConfig, config), tmp_path / "run")
+        run_finetune(build_config(FinetuneConfig, config), tmp_path / "run")
     with pytest.raises(UsageError, match="does not read feature vectors"):
-        finetune(build(FinetuneConfig, {**config, "task": "tagging"}), tmp_path / "run")
+        run_finetune(build_config(FinetuneConfig, {**config, "task": "tagging"}), tmp_path / "run")
 
 
 def reader(tokenizer: Tokenizer, folder: Path) -> Predictor:
@@ -363,7 +363,7 @@ def test_rows_that_the_model_cannot_read_are_skipped(tokenizer: Tokenizer, tmp_p
     }
     config |= {"dev_file": str(tmp_path / "b.jsonl"), "max_length": 16, "label_check": "none"}
     with pytest.raises(DataError, match=r"1 of 2 training examples cannot be read. Line 2: its text and vectors"):
-        finetune(build(FinetuneConfig, config), tmp_path / "run")
+        run_finetune(build_config(FinetuneConfig, config), tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -408,7 +408,7 @@ def test_what_reads_only_texts_refuses_the_model(tokenizer: Tokenizer, tmp_path:
         lambda: bertie.embed(folder, ["is it high ?"]),
         lambda: question_of(model, ["is it high ?"]),
         lambda: TextAttention.of(model, ("is it high ?",)),
-        lambda: words(model, ["is it high ?", "is it low ?"], word="is"),
+        lambda: compare_word_vectors(model, ["is it high ?", "is it low ?"], word="is"),
     ]
     for refusal in refusals:
         with pytest.raises(UsageError, match="column 'image'"):

@@ -12,9 +12,9 @@ from sklearn.linear_model import LogisticRegression
 import bertie
 from bertie import families
 from bertie.io.tables import Example
-from bertie.runs.examples import few
+from bertie.runs.examples import draw_examples
 from bertie.tasks.few_shot import FewShotTask
-from bertie.tasks.source import TaskSource, batch_of_examples, encode
+from bertie.tasks.source import TaskSource, batch_of_examples, encode_examples
 from bertie.text.tokenizer import Tokenizer
 from toys import FAST, CommandLine, toy_model
 
@@ -183,20 +183,20 @@ def test_a_task_without_labels_has_no_number_per_label(start: Path, tmp_path: Pa
 
 def test_draws_of_a_number_per_label() -> None:
     examples = rows(each=9)
-    first, second = (few(examples, 4, seed=seed) for seed in (0, 1))
+    first, second = (draw_examples(examples, 4, seed=seed) for seed in (0, 1))
     for found in (first, second):
         assert [e.label for e in found].count("x") == [e.label for e in found].count("z") == 4
         assert [e.line for e in found] == sorted(e.line for e in found)
     assert first != second
-    assert few(examples, 4, seed=0) == first
-    assert few(examples, 99, seed=0) == examples
+    assert draw_examples(examples, 4, seed=0) == first
+    assert draw_examples(examples, 99, seed=0) == examples
 
 
 def test_long_texts_in_windows(start: Path) -> None:
     """Windows of one text are no pair; in the regression they weigh as one text."""
     task, tokenizer = FewShotTask(LABELS[:2]), Tokenizer.load(start)
     examples = [Example((" ".join("abc" * 8),), "x"), Example(("d e f",), "y"), Example(("a b",), "x")]
-    encoded = encode(examples, tokenizer, max_length=12, too_long="window")
+    encoded = encode_examples(examples, tokenizer, max_length=12, too_long="window")
     assert len(encoded.lengths) > 3
     batch = batch_of_examples(encoded, np.arange(len(encoded.lengths)), task.targets(examples, encoded))
     windows = len(encoded.lengths) - 2

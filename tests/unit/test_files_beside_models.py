@@ -10,7 +10,7 @@ import pytest
 
 import bertie as package
 from bertie.errors import DataError
-from bertie.runs.weights import load as load_module
+from bertie.runs.weights import load_model as load_module
 from serving import make_models
 from toys import CommandLine
 

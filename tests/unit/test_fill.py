@@ -8,7 +8,7 @@ from bertie.apps.explain.targets import question_of
 from bertie.apps.explain.words import text_words
 from bertie.hub.names import bundled
 from bertie.infer.fill import Masked
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -43,7 +43,7 @@ def test_what_the_vocabulary_lacks_stays_as_the_tokenizer_reads_it() -> None:
 
 
 def test_what_is_explained_is_what_is_predicted() -> None:
-    model = load("starter-ko").eval()
+    model = load_model("starter-ko").eval()
     text = "그는 [MASK]에서 태어났다."
     ((best,),) = bertie.fill_mask(model, text, top=1)
     explained = question_of(model, [text])

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.data import corpus
-from bertie.data.card import load
+from bertie.data.card import load_card
 from bertie.data.corpus import CorpusConfig
-from bertie.data.filters import FILTER_PRESETS, LINES, MEASURES, Filters, Text, repeated_ngrams, top_ngram
+from bertie.data.filters import FILTER_PRESETS, LINES, MEASURES, Filters, MeasuredText, repeated_ngrams, top_ngram
 from bertie.errors import UsageError
 
 ENGLISH = (
@@ -25,7 +25,7 @@ GERMAN = "Die Mühle stand viele Jahre am Fluss. Die Leute kamen aus jedem Dorf 
 
 
 def measure(name, text):
-    return MEASURES[name](Text(text))
+    return MEASURES[name](MeasuredText(text))
 
 
 def test_every_measure_of_a_small_text():
@@ -61,8 +61,8 @@ def test_every_measure_of_a_small_text():
 def test_ngrams_equal_a_plain_count(words, n):
     text, grams = " ".join(words), [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
     top = max((grams.count(gram) for gram in grams), default=0)
-    assert top_ngram(Text(text), n) == pytest.approx(n * top / max(len(words), 1) if top > 1 else 0)
-    assert repeated_ngrams(Text(text), n) == pytest.approx(repeated(grams, n) / max(len(words), 1))
+    assert top_ngram(MeasuredText(text), n) == pytest.approx(n * top / max(len(words), 1) if top > 1 else 0)
+    assert repeated_ngrams(MeasuredText(text), n) == pytest.approx(repeated(grams, n) / max(len(words), 1))
 
 
 def repeated(grams, n, at=0, known=()):
@@ -123,7 +123,7 @@ def test_a_language_is_kept_or_dropped_by_its_name(text):
 def test_wrong_names_are_refused_before_the_work(tmp_path, languages, rules, message):
     (tmp_path / "a.txt").write_text(ENGLISH)
     with pytest.raises(UsageError, match=message):
-        corpus.build([tmp_path / "a.txt"], tmp_path / "c", CorpusConfig(language=languages, quality=rules))
+        corpus.build_shards([tmp_path / "a.txt"], tmp_path / "c", CorpusConfig(language=languages, quality=rules))
 
 
 def test_presets_name_what_exists():
@@ -135,8 +135,8 @@ def test_the_card_has_the_count_of_every_filter(tmp_path):
     texts = [ENGLISH, KOREAN, "Too short here.", f"{ENGLISH}\nHome"]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     rules = CorpusConfig(language=("en",), quality=("line_end", "words=5.."), dedup="none")
-    shards = corpus.build([tmp_path / "a.jsonl"], tmp_path / "c", rules)
-    card = load(tmp_path / "c")
+    shards = corpus.build_shards([tmp_path / "a.jsonl"], tmp_path / "c", rules)
+    card = load_card(tmp_path / "c")
     assert shards.num_documents == 2
     assert card["records"] == {"in": 4, "kept": 2, "dropped": {"language: ko": 1, "quality: words outside 5..": 1}}
     assert card["inside_documents"] == {"lines removed: line_end": 1}

@@ -35,7 +35,7 @@ def test_a_set_s_recipe_is_chosen_by_its_name(name: str, capsys: pytest.CaptureF
     assert DATASETS[name].recipe in "".join(capsys.readouterr().err.split())
     batch, epochs, rate = PUBLISHED.get(name, (chosen.train.batch_size, chosen.epochs, chosen.optim.lr))
     assert (chosen.train.batch_size, chosen.epochs, chosen.optim.lr) == (batch, epochs, rate)
-    recipe = settings.load(FinetuneConfig, Path(DATASETS[name].recipe), model="m")
+    recipe = settings.load_config(FinetuneConfig, Path(DATASETS[name].recipe), model="m")
     assert recipe.data in ("", name) or DATASETS[name].recipe == "finetune-squad"
 
 

@@ -22,13 +22,13 @@ from bertie.metrics.resample import Reservoir
 from bertie.metrics.tags import TagScores
 from bertie.report import sections
 from bertie.report.page import Report
-from bertie.runs.finetune import finetune
-from bertie.runs.finetune_page import page
+from bertie.runs.finetune import run_finetune
+from bertie.runs.finetune_page import render_finetune_page
 from bertie.tasks import Prediction, TaggingTask
 from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.multilabel import MultiLabelTask
 from bertie.tasks.regression import RegressionTask
-from bertie.tasks.render import AROUND, MOST, clipped, marked
+from bertie.tasks.render import AROUND, MOST, clipped, mark_text
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.span import Span, SpanPrediction, SpanTask
 from bertie.tasks.tagging import TagPrediction
@@ -68,7 +68,7 @@ def test_a_run_ends_with_its_page(model, tmp_path):
     examples = [(f"{text} <i>", hostile[label]) for text, label in mixed(160)]
     often = {"eval_every": 5, "log_every": 1}
     config = settings(model, write(tmp_path / "train.tsv", examples), train=often, calibrate="temperature")
-    results = finetune(config, tmp_path / "run")
+    results = run_finetune(config, tmp_path / "run")
     html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     for heading in SECTIONS:
         assert f"<h2>{heading}</h2>" in html, heading
@@ -87,12 +87,12 @@ def test_a_run_ends_with_its_page(model, tmp_path):
     assert results["untuned"]["dev"]["accuracy"] == results["dev"]["accuracy"]
     assert f"before, ECE {results['untuned']['dev']['ece']:.3f}" in html
     assert f"after tuning, ECE {results['dev']['ece']:.3f}" in html
-    assert page(tmp_path / "run").render() == html  # it can be drawn again
+    assert render_finetune_page(tmp_path / "run").render() == html  # it can be drawn again
 
 
 def test_a_page_can_be_drawn_while_the_run_goes_on(run, model, train, tmp_path):
     out = tmp_path / "run"
-    finetune(settings(model, train, train={"eval_every": 5, "log_every": 5}), out)
+    run_finetune(settings(model, train, train={"eval_every": 5, "log_every": 5}), out)
     for name in ("results.json", "findings.json", "report.html"):
         (out / name).unlink()
     done = run("report", out)
@@ -106,7 +106,7 @@ def test_a_page_can_be_drawn_while_the_run_goes_on(run, model, train, tmp_path):
 @pytest.mark.parametrize("dev", [[("a z b", "has z")], [("a b", "plain"), ("b c", "plain"), ("z", "never seen")]])
 def test_a_dev_set_of_one_example_or_one_class_has_a_page(model, train, tmp_path, dev):
     config = settings(model, train, dev_file=str(write(tmp_path / "dev.tsv", dev)), epochs=0.5)
-    results = finetune(config, tmp_path / "run")
+    results = run_finetune(config, tmp_path / "run")
     html = (tmp_path / "run" / "report.html").read_text()
     assert results["dev"]["examples"] == len(dev)
     assert "<h2>Metrics</h2>" in html
@@ -135,7 +135,7 @@ def test_a_metric_that_is_not_defined_is_nowhere_a_number(run, model, tmp_path):
 
 
 def test_a_model_of_one_answer_has_a_banner_at_the_top(model, train, tmp_path):
-    finetune(settings(model, train, epochs=0.2, optim={"lr": 1e-9}), tmp_path / "run")
+    run_finetune(settings(model, train, epochs=0.2, optim={"lr": 1e-9}), tmp_path / "run")
     html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     assert html.index('role="alert"') < html.index('class="tiles"')
     assert "predicts one label for every example" in html
@@ -171,7 +171,7 @@ def test_several_seeds_have_a_page_that_leads_to_theirs(run, model, train, tmp_p
 
 def test_evaluate_draws_the_same_sections(run, model, train, tmp_path):
     dev = write(tmp_path / "dev.tsv", mixed(60, seed=1))
-    finetune(settings(model, train, dev_file=str(dev)), tmp_path / "run")
+    run_finetune(settings(model, train, dev_file=str(dev)), tmp_path / "run")
     html = tmp_path / "pages" / "dev.html"
     command = ("evaluate", tmp_path / "run" / "model", dev, "--engine", "torch", "--report", html)
     plain = json.loads(run(*command[:5], "--json").stdout)
@@ -283,7 +283,7 @@ def test_a_task_with_nothing_to_choose_leaves_the_stream_alone():
 
 def test_evaluation_forgets_answers_as_it_goes(model, train, tmp_path, monkeypatch):
     """At no time are there answers of more than two chunks."""
-    finetune(settings(model, train, epochs=0.2), tmp_path / "run")
+    run_finetune(settings(model, train, epochs=0.2), tmp_path / "run")
     monkeypatch.setattr("bertie.infer.predict.CHUNK_ROWS", 8)
     alive, most = [0], [0]
 
@@ -297,9 +297,9 @@ def test_evaluation_forgets_answers_as_it_goes(model, train, tmp_path, monkeypat
             alive[0] -= 1
 
     monkeypatch.setattr("bertie.tasks.sequence.Prediction", Counted)
-    from bertie.runs.weights import load
+    from bertie.runs.weights import load_model
 
-    predictor = Predictor(load(tmp_path / "run" / "model"))
+    predictor = Predictor(load_model(tmp_path / "run" / "model"))
     file = write(tmp_path / "long.tsv", rows(400))
     peaks = []
     add = Findings.add
@@ -365,9 +365,9 @@ def test_answers_in_a_context_are_marked_and_cut_to_what_matters():
 
 
 def test_overlapping_marks_are_cut_where_they_begin_and_end():
-    parts = marked("abcdef", [(1, 4, "true"), (2, 6, "given")])
+    parts = mark_text("abcdef", [(1, 4, "true"), (2, 6, "given")])
     assert [(p.text, p.kind) for p in parts] == [("a", ""), ("b", "true"), ("cd", "true given"), ("ef", "given")]
-    assert clipped(marked("a" * 5000, []))[0].text == "a" * MOST + " …"
+    assert clipped(mark_text("a" * 5000, []))[0].text == "a" * MOST + " …"
 
 
 def test_choices_label_sets_and_numbers_are_shown_as_what_they_are():

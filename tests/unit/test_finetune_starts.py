@@ -16,8 +16,8 @@ from bertie.files import read_json
 from bertie.runs.compare import gather
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
-from bertie.runs.finetune import finetune, finetune_seeds
-from bertie.runs.finetune_page import page
+from bertie.runs.finetune import finetune_seeds, run_finetune
+from bertie.runs.finetune_page import render_finetune_page
 from bertie.runs.finetune_prepare import Prepared, prepare_run, with_steps
 from bertie.runs.space import varied
 from bertie.runs.verify import report_lines, verify_folder
@@ -69,7 +69,7 @@ def config(home: Path, file: str = "two.tsv", **values: Any) -> FinetuneConfig:
 def trained(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("trained") / "run"
     with one_thread():
-        finetune(config(home, "two.tsv", select="best"), run)
+        run_finetune(config(home, "two.tsv", select="best"), run)
     return run
 
 
@@ -111,24 +111,24 @@ def test_a_task_whose_head_the_family_lacks_is_refused(family: str, tmp_path: Pa
 def test_how_often_dev_is_looked_at_matters_where_it_chooses(home, trained, tmp_path):
     advice = r"train\.eval_every: 2 -> 3\nChoose another folder or pass --overwrite\.$"  # it has no --allow-change
     with pytest.raises(UsageError, match=advice):
-        finetune(config(home, select="best", **{"train.eval_every": 3}), trained)
-    assert finetune(config(home, select="best"), trained) == read_json(trained / "results.json")
+        run_finetune(config(home, select="best", **{"train.eval_every": 3}), trained)
+    assert run_finetune(config(home, select="best"), trained) == read_json(trained / "results.json")
 
 
 def test_from_a_checkpoint_of_another_folder_the_best_so_far_is_taken_over(home, trained, tmp_path):
-    looks = [(line["step"], line["accuracy"]) for line in log.read(trained) if line["kind"] == "valid"]
+    looks = [(line["step"], line["accuracy"]) for line in log.read_log(trained) if line["kind"] == "valid"]
     best = max(value for _, value in looks)
     first = next(step for step, value in looks if value == best)
     assert 2 < first < looks[-2][0], "else there is nothing to tell apart"
     with one_thread():
         later = trained / f"checkpoint-{looks[-2][0]}"
-        finetune(config(home, select="best"), tmp_path / "later", resume=str(later))
+        run_finetune(config(home, select="best"), tmp_path / "later", resume=str(later))
         weights = [run / "model" / "model.safetensors" for run in (trained, tmp_path / "later")]
         assert weights[0].read_bytes() == weights[1].read_bytes()
         with pytest.raises(UsageError, match="no longer has the best weights"):
-            finetune(config(home, select="best"), tmp_path / "early", resume=str(trained / "checkpoint-2"))
+            run_finetune(config(home, select="best"), tmp_path / "early", resume=str(trained / "checkpoint-2"))
         with pytest.raises(UsageError, match="other settings"):
-            finetune(config(home, select="best", epochs=5), tmp_path / "other", resume=str(later))
+            run_finetune(config(home, select="best", epochs=5), tmp_path / "other", resume=str(later))
     assert not (tmp_path / "early").exists()
     assert not (tmp_path / "other").exists(), "nothing of a run whose checkpoint is refused is copied"
 
@@ -138,7 +138,7 @@ def test_the_best_weights_of_a_run_that_was_killed_before_its_first_checkpoint_a
     shutil.copytree(trained / "best", run / "best")
     shutil.copy(trained / "metrics.jsonl", run)
     with one_thread():
-        finetune(config(home, select="best", epochs=1, **{"optim.lr": 1e-9}), run)
+        run_finetune(config(home, select="best", epochs=1, **{"optim.lr": 1e-9}), run)
     weights = [folder / "model" / "model.safetensors" for folder in (trained, run)]
     assert weights[0].read_bytes() != weights[1].read_bytes()
 
@@ -154,7 +154,11 @@ def test_a_flipped_bit_in_any_file_of_seeds_is_found(home, tmp_path):
 def test_what_is_damaged_in_a_run_is_named(trained, tmp_path):
     run = shutil.copytree(trained, tmp_path / "run")
     (run / "results.json").write_text("null")
-    for use in (page, lambda run: gather([run, trained])[0].finals, lambda run: gather([run, trained])[0].fresh):
+    for use in (
+        render_finetune_page,
+        lambda run: gather([run, trained])[0].finals,
+        lambda run: gather([run, trained])[0].fresh,
+    ):
         with pytest.raises(DataError, match=r"results\.json is damaged"):
             use(run)
     (run / "results.json").unlink()
@@ -190,7 +194,7 @@ def test_no_seed_of_a_folder_is_left_out(home, tmp_path):
         with pytest.raises(UsageError, match="contains seed-1 beside seed-0"):
             finetune_seeds(settings, run, 1)
         with pytest.raises(UsageError, match="contains runs of several seeds"):
-            finetune(settings, run)
+            run_finetune(settings, run)
         assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()} == before
         assert [*finetune_seeds(settings, run, 3)["seeds"]] == ["0", "1", "2"]
         finetune_seeds(settings, run, 1, overwrite=True)
@@ -199,9 +203,9 @@ def test_no_seed_of_a_folder_is_left_out(home, tmp_path):
 
 def test_never_refuses_a_finished_run(home, trained):
     with pytest.raises(UsageError, match="finished run"):
-        finetune(config(home, select="best"), trained, resume="never")
+        run_finetune(config(home, select="best"), trained, resume="never")
     with pytest.raises(UsageError, match="--resume nver: there is no such folder"):
-        finetune(config(home, select="best"), trained, resume="nver")
+        run_finetune(config(home, select="best"), trained, resume="nver")
 
 
 def test_corpora_that_have_moved_are_the_same_run():
@@ -216,4 +220,4 @@ def test_results_of_another_format_are_refused(home, trained, tmp_path):
     results = read_json(old / "results.json")
     (old / "results.json").write_text(json.dumps({**results, "format": 1}))
     with pytest.raises(DataError, match=r"has the format 1, and this version of Bertie reads 2\. .*--overwrite"):
-        finetune(config(home, select="best"), old)
+        run_finetune(config(home, select="best"), old)

@@ -12,7 +12,7 @@ from bertie.apps.explain.targets import _choose
 from bertie.errors import DataError, UsageError
 from bertie.models.facts import Facts
 from bertie.models.model import TorchModel
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.tasks import SequenceTask, with_task
 from bertie.text.tokenizer import Tokenizer
 from toys import TOY_WORDS, toy_model
@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_explanations_are_of_the_label_that_a_threshold_chooses(folder: Path) -> None:
-    model: TorchModel = load(folder)
+    model: TorchModel = load_model(folder)
     assert Facts.of(model).training_facts.task == "sequence"
     assert _choose(model, torch.tensor([3.0, 0.0]), "") == 1  # 0.05 is above the threshold
     assert _choose(model, torch.tensor([9.0, 0.0]), "") == 0

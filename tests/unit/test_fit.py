@@ -36,7 +36,7 @@ def send(number, at):
 def test_a_run_folder_holds_metrics_the_last_checkpoints_and_the_model(unbroken):
     assert {path.name for path in unbroken.iterdir()} >= {"metrics.jsonl", "checkpoint-10", "checkpoint-12", "model"}
     assert not (unbroken / "checkpoint-5").exists()
-    lines = log.read(unbroken)
+    lines = log.read_log(unbroken)
     assert [(line["kind"], line["step"]) for line in lines] == [
         ("train", 4),
         ("train", 8),
@@ -65,7 +65,7 @@ def test_a_line_is_the_mean_over_predictions_not_over_steps(tmp_path):
         for name in ("mlm", "nsp")
     }
     nano_fit(tmp_path, model=model, source=source, steps=4, lr=1e-30)
-    line = log.read(tmp_path)[0]
+    line = log.read_log(tmp_path)[0]
     assert line["mlm_loss"] == pytest.approx(expected["mlm"], rel=1e-5)
     assert line["nsp_loss"] == pytest.approx(expected["nsp"], rel=1e-5)
 
@@ -305,7 +305,7 @@ def test_a_change_that_is_allowed_by_key_goes_on(stopped):
     with pytest.raises(UsageError, match=r"there is no such setting. Did you mean 'optim.lr'"):
         nano_fit(stopped, lr=2e-3, allow_change=["optim.lrr"], identity=known)
     nano_fit(stopped, lr=2e-3, steps=14, allow_change=["optim", "train.steps"], identity=known)
-    assert log.read(stopped)[-1]["step"] == 14
+    assert log.read_log(stopped)[-1]["step"] == 14
     state = json.loads((stopped / "checkpoint-14" / "state.json").read_text())
     assert state["identity"]["optim.lr"] == 2e-3
 

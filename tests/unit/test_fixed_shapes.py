@@ -25,7 +25,7 @@ from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.span import SpanTask
 from bertie.tasks.tagging import TaggingTask
 from bertie.train.base import Trainable
-from bertie.train.graphs import Shape, has_fixed_shapes, tensors_of
+from bertie.train.graphs import RecordedShape, has_fixed_shapes, tensors_of
 from bertie.train.step import backward
 
 SIZE = {"vocab_size": 90, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
@@ -150,21 +150,21 @@ def test_shapes_are_few_and_the_rows_after_the_texts_are_short_sequences() -> No
         positions = fixed.labels["mlm_positions"]
         assert len(positions.unique()) == len(positions) == len(fixed.labels["mlm_targets"])
         assert len({len(tensor) for tensor in tensors_of(fixed)}) > 1
-        shapes.add(Shape.of(fixed, MaskedLM.label_axes, first=True))
+        shapes.add(RecordedShape.of(fixed, MaskedLM.label_axes, first=True))
     assert len(shapes) <= 16
 
 
 def test_a_batch_is_filled_up_to_a_larger_shape() -> None:
     axes = MaskedLM.label_axes
     small, large = labelled("mlm", [60] * 16), labelled("mlm", [62] * 16)
-    larger = Shape.of(with_fixed_shape(large, axes, 512), axes, first=True)  # type: ignore[arg-type]
-    shape = Shape.of(with_fixed_shape(small, axes, 512), axes, first=True)  # type: ignore[arg-type]
+    larger = RecordedShape.of(with_fixed_shape(large, axes, 512), axes, first=True)  # type: ignore[arg-type]
+    shape = RecordedShape.of(with_fixed_shape(small, axes, 512), axes, first=True)  # type: ignore[arg-type]
     assert larger != shape
     assert larger.holds(shape)
     assert not shape.holds(larger)
     filled = with_fixed_shape(small, axes, 512, rows=larger.rows, predictions=larger.predictions)
     assert filled is not None
-    assert Shape.of(filled, axes, first=True) == larger
+    assert RecordedShape.of(filled, axes, first=True) == larger
     assert [len(x) for x in tensors_of(filled)] == [len(x) for x in tensors_of(with_fixed_shape(large, axes, 512))]  # type: ignore[arg-type]
 
 

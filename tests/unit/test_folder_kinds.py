@@ -6,7 +6,7 @@ import pytest
 
 from bertie.errors import DataError
 from bertie.folders import FOLDER_KINDS, check_folder_kind
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 
 FOLDERS = {
@@ -54,6 +54,6 @@ def test_a_command_says_it(bertie: object, folder: Path, words: str) -> None:
 @pytest.mark.parametrize("folder", ["search index"], indirect=True)
 def test_python_says_it(folder: Path) -> None:
     with pytest.raises(DataError, match=r"is a search index, not a model\. To use it: bertie search"):
-        load(folder)
+        load_model(folder)
     with pytest.raises(DataError, match="is a search index, not a model or a tokenizer"):
         Tokenizer.load(folder)

@@ -20,7 +20,7 @@ from sklearn.model_selection import TimeSeriesSplit
 import bertie as package
 from bertie.errors import BertieError, DataError, Stopped, UsageError, speech
 from bertie.io.tables import Example
-from bertie.runs.splits import Split, later
+from bertie.runs.splits import ExampleSplit, later
 from toys import CommandLine, toy_model
 
 FAST: dict[str, Any] = {"epochs": 2, "lr": 3e-3, "max_length": 16, "precision": "fp32", "batch_size": 16}
@@ -40,13 +40,13 @@ def test_folds_are_stratified_and_whole_groups() -> None:
         Example((f"t{i}",), "rare" if i % 10 == 0 else "usual", i, group=f"g{rng.randrange(40)}") for i in range(400)
     ]
     alone = [Example(one.texts, one.label, one.line) for one in rows]
-    parts = [*Split(plain, grouped).folds(alone, 5)]
+    parts = [*ExampleSplit(plain, grouped).folds(alone, 5)]
     assert sorted(i for _, predicted in parts for i in predicted) == [*range(400)]
     for learned, predicted in parts:
         assert not {*learned} & {*predicted}
         assert len(learned) + len(predicted) == 400
         assert Counter(alone[i].label for i in predicted) == {"rare": 8, "usual": 72}
-    together = [*Split(plain, grouped).folds(rows, 5)]
+    together = [*ExampleSplit(plain, grouped).folds(rows, 5)]
     assert sorted(i for _, predicted in together for i in predicted) == [*range(400)]
     for learned, predicted in together:
         assert not {rows[i].group for i in learned} & {rows[i].group for i in predicted}
@@ -55,7 +55,7 @@ def test_folds_are_stratified_and_whole_groups() -> None:
 
 def test_equal_texts_are_in_one_fold() -> None:
     rows = [Example((f"t{i // 2}",), "ab"[i // 2 % 2], i) for i in range(100)]
-    for learned, predicted in Split(plain, grouped).folds(rows, 4):
+    for learned, predicted in ExampleSplit(plain, grouped).folds(rows, 4):
         assert not {rows[i].texts for i in learned} & {rows[i].texts for i in predicted}
 
 
@@ -64,7 +64,7 @@ def test_folds_in_the_order_of_time_are_those_of_scikit_learn() -> None:
     rows = [Example((f"t{i}",), "a", i, time=(False, float(order[i]))) for i in range(60)]
     by_time = np.argsort(order)
     for (learned, predicted), (train, test) in zip(
-        Split(plain, grouped, timed=True).folds(rows, 5), TimeSeriesSplit(5).split(rows), strict=True
+        ExampleSplit(plain, grouped, timed=True).folds(rows, 5), TimeSeriesSplit(5).split(rows), strict=True
     ):
         assert {*learned} == {*by_time[train]}
         assert {*predicted} == {*by_time[test]}

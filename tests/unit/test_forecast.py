@@ -12,11 +12,11 @@ from test_pretrain import home, settings, thread
 from bertie.errors import Stopped
 from bertie.runs import finetune_assess, finetune_train, forecast, trial
 from bertie.runs.examples import read_examples
-from bertie.runs.finetune import finetune
 from bertie.runs.finetune import plan_finetuning as finetune_plan
+from bertie.runs.finetune import run_finetune
 from bertie.runs.finetune_prepare import Labeled, prepare_run, with_steps
 from bertie.runs.forecast import forecast_of
-from bertie.runs.pretrain import plan_pretraining, pretrain
+from bertie.runs.pretrain import plan_pretraining, run_pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.work import finetuning_work, pretraining_work
 from bertie.train import checkpoint, log
@@ -57,10 +57,10 @@ def test_evaluations_and_checkpoints_are_counted_as_they_happen(
         checkpoint, "save_checkpoint", lambda *given, **named: saved.append(given) or save(*given, **named)
     )
     work = work_of(home, *every)
-    pretrain(settings(home, *every), tmp_path / "run")
+    run_pretrain(settings(home, *every), tmp_path / "run")
     assert work.saves == len(saved)
     assert sum(phase.looks for phase in work.phases) == sum(
-        line["kind"] == "valid" for line in log.read(tmp_path / "run")
+        line["kind"] == "valid" for line in log.read_log(tmp_path / "run")
     )
 
 
@@ -84,7 +84,7 @@ def test_the_plan_has_a_forecast_which_the_run_shows(home: Path, tmp_path: Path,
             "source"
         ]
     )
-    results = pretrain(config, tmp_path / "run")
+    results = run_pretrain(config, tmp_path / "run")
     assert same(results["forecast"], found)
     html = (tmp_path / "run" / "report.html").read_text()
     assert "difference" in html
@@ -113,9 +113,9 @@ def test_a_damaged_store_is_made_again(home: Path, cache: Path) -> None:
 
 def test_a_step_that_takes_too_long_is_tried_with_fewer_sequences(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = work_of(home, "train.batch_size=16", "train.micro_batch_size=4", "train.steps=12")
-    direct = trial.measure(work, 5.0)
+    direct = trial.measure_trial(work, 5.0)
     monkeypatch.setattr(trial, "GUESSED", 1e-7)
-    fewer = trial.measure(work, 5.0)
+    fewer = trial.measure_trial(work, 5.0)
     assert direct is not None
     assert fewer is not None
     assert direct.phases[0].sequences == 16
@@ -145,7 +145,7 @@ def test_fine_tuning_has_a_forecast(model: Any, train: Any, tmp_path: Path, bert
     config = finetune_settings(model, train)
     found = finetune_plan(config, trial=0.5)["forecast"]
     assert found["parts"]["evaluation"] > 0
-    results = finetune(config, tmp_path / "run")
+    results = run_finetune(config, tmp_path / "run")
     assert same(results["forecast"], found)
     code, out, _ = bertie("finetune", str(model), "--train", str(train), "--dry-run", "--trial", "0", "max_length=24")
     assert code == 0
@@ -164,7 +164,7 @@ def test_the_dev_set_is_read_again_at_the_end_as_often_as_the_trial_counts(
         update={"calibrate": "temperature" if calibrate else None, "select": "best", "label_check": "none"}
     )
     read, written = list[int](), list[Path]()
-    answers, save = Labeled.logits, finetune_train.save_model
+    answers, save = Labeled.logits, finetune_train.save_trained_model
 
     def counted(*given: Any) -> Any:
         read.append(1)
@@ -181,8 +181,8 @@ def test_the_dev_set_is_read_again_at_the_end_as_often_as_the_trial_counts(
     select_weights = finetune_assess.select_weights
     monkeypatch.setattr(finetune_assess, "select_weights", select)
     for module in (finetune_assess, finetune_train):
-        monkeypatch.setattr(module, "save_model", saved)
-    finetune(config, tmp_path / "run")
+        monkeypatch.setattr(module, "save_trained_model", saved)
+    run_finetune(config, tmp_path / "run")
     monkeypatch.undo()
     examples = read_examples(config)
     work = finetuning_work(prepare_run(with_steps(config, len(examples.train)), examples))

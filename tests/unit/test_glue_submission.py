@@ -57,14 +57,14 @@ def test_a_submission_is_written_and_passes_its_own_check(tokenizer, tmp_path):
         "wnli": predictor(tokenizer, SequenceTask(("0", "1")), 2),
         "stsb": predictor(tokenizer, RegressionTask(), 2),
     }
-    notes = glue.submission(models, tmp_path, tmp_path / "a.zip")
+    notes = glue.write_submission(models, tmp_path, tmp_path / "a.zip")
     assert "WNLI.tsv: 1 rows cannot be read and have the first label" in notes
     assert sum("is missing" in note for note in notes) == 9
     raw = (tmp_path / "a.zip").read_bytes()
-    glue.submission(models, tmp_path, tmp_path / "b.zip")
+    glue.write_submission(models, tmp_path, tmp_path / "b.zip")
     assert (tmp_path / "b.zip").read_bytes() == raw
-    assert glue.check(raw, complete=False) == []
-    assert len(glue.check(raw)) == 9
+    assert glue.check_submission(raw, complete=False) == []
+    assert len(glue.check_submission(raw)) == 9
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
         assert {one.compress_type for one in archive.infolist()} == {zipfile.ZIP_DEFLATED}
         assert archive.namelist() == ["STS-B.tsv", "WNLI.tsv"]
@@ -73,9 +73,11 @@ def test_a_submission_is_written_and_passes_its_own_check(tokenizer, tmp_path):
     assert lines[4] == "3\t0"
     assert len(lines) == 147
     with pytest.raises(UsageError, match="Did you mean 'wnli'"):
-        glue.submission({"wnly": models["wnli"]}, tmp_path, tmp_path / "c.zip")
+        glue.write_submission({"wnly": models["wnli"]}, tmp_path, tmp_path / "c.zip")
     with pytest.raises(DataError, match="this model has no, yes"):
-        glue.submission({"wnli": predictor(tokenizer, SequenceTask(("no", "yes")), 2)}, tmp_path, tmp_path / "c.zip")
+        glue.write_submission(
+            {"wnli": predictor(tokenizer, SequenceTask(("no", "yes")), 2)}, tmp_path, tmp_path / "c.zip"
+        )
     assert not (tmp_path / "c.zip").exists()
 
 
@@ -107,7 +109,7 @@ def zipped(**changed: str | None) -> bytes:
     ],
 )
 def test_every_fault_is_named(changed: dict[str, str | None], problem: str | None):
-    problems = glue.check(zipped(**changed))
+    problems = glue.check_submission(zipped(**changed))
     assert (problems == []) if problem is None else any(problem in found for found in problems)
 
 
@@ -118,11 +120,11 @@ def test_the_result_is_json(tmp_path, monkeypatch, capsys):
 
 
 def test_what_is_no_zip_or_has_folders():
-    assert "not a readable zip" in glue.check(b"PK no")[0]
+    assert "not a readable zip" in glue.check_submission(b"PK no")[0]
     raw = io.BytesIO()
     with zipfile.ZipFile(raw, "w") as archive:
         archive.writestr("glue/CoLA.tsv", "")
-    assert any("glue/CoLA.tsv is not a file of GLUE" in found for found in glue.check(raw.getvalue()))
+    assert any("glue/CoLA.tsv is not a file of GLUE" in found for found in glue.check_submission(raw.getvalue()))
 
 
 def test_a_damaged_zip_is_no_traceback():
@@ -131,4 +133,4 @@ def test_a_damaged_zip_is_no_traceback():
         archive.writestr("CoLA.tsv", "".join(f"{i}\t{i % 2}\n" for i in range(2_000)))
     raw = bytearray(stored.getvalue())
     raw[60:100] = b"\xff" * 40
-    assert "not a readable zip" in glue.check(bytes(raw))[0]
+    assert "not a readable zip" in glue.check_submission(bytes(raw))[0]

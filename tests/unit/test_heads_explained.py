@@ -12,7 +12,7 @@ import torch
 from bertie import families
 from bertie.apps.explain import relations
 from bertie.apps.explain.heads import by_layer, least_important, removal
-from bertie.apps.explain.relations import control_heads, count_relations, guesses, table, word_attention
+from bertie.apps.explain.relations import control_heads, count_relations, guess_words, list_relations, word_attention
 from bertie.compression.importance import HEADS, importance, judged, without_heads
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
@@ -34,7 +34,7 @@ def test_attention_between_words_is_a_sum_to_and_a_mean_from_their_tokens() -> N
         wanted = np.mean([probs[..., a, tokens[j]].sum(-1) for a in tokens[i]], 0)
         assert found[..., i, j] == pytest.approx(wanted)
     among = np.array([[[[0.9, 0.1, 0.0], [0.2, 0.5, 0.3], [0.6, 0.4, 0.0]]]])
-    assert guesses(among)[:, 0, 0].tolist() == [[1, 2, 0], [2, 2, 1]]  # rows; columns, without the diagonal
+    assert guess_words(among)[:, 0, 0].tolist() == [[1, 2, 0], [2, 2, 1]]  # rows; columns, without the diagonal
 
 
 def conllu(folder: Path, sentences: int) -> Path:
@@ -71,7 +71,7 @@ def test_relations_of_a_head_that_knows_them(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(relations, "attentions", made_up)
     examples = read(conllu(tmp_path, 300))
     found = count_relations(SimpleNamespace(text_tokenizer=tokenizer), examples, max_length=16)  # type: ignore[arg-type]
-    rows = {row["relation"]: row for row in table(found, found, least=50)}
+    rows = {row["relation"]: row for row in list_relations(found, found, least=50)}
     assert found.sentences == 300
     assert rows["to"]["words"] == 300
     assert (rows["to"]["head"], rows["to"]["way"], rows["to"]["accuracy"]) == ("1.1", "to its head", 1.0)
@@ -82,7 +82,7 @@ def test_relations_of_a_head_that_knows_them(tmp_path: Path, monkeypatch: pytest
     assert rows["all"]["words"] == 300 + 300 - shorter
     assert rows["to"]["interval_95"][0] > 0.98
     with pytest.raises(UsageError, match="No relation has 900 words"):
-        table(found, found, least=900)
+        list_relations(found, found, least=900)
 
 
 def test_the_control_deals_the_distances_of_a_relation_to_its_words(tmp_path: Path) -> None:

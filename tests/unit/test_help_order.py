@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import bertie
-from bertie.cli.table import COMMAND_ROWS, GROUPS, load
+from bertie.cli.table import COMMAND_ROWS, GROUPS, load_command
 
 
 def test_a_name_is_one_command():
@@ -16,7 +16,7 @@ def test_a_name_is_one_command():
 @pytest.mark.parametrize("row", COMMAND_ROWS.values(), ids=COMMAND_ROWS)
 def test_the_table_says_what_a_command_says_of_itself(row):
     """--help prints the table, so that it need not import 50 modules."""
-    first = load(row).help.split("\n\n")[0]
+    first = load_command(row).help.split("\n\n")[0]
     assert " ".join(first.split()).split(". ")[0].rstrip(".") == row.help.rstrip(".")
 
 

@@ -31,7 +31,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def hub(model: Path):
     with running() as found:
-        files = {file: (model / file).read_bytes() for file in checksums.names(model) if file != "checksums.json"}
+        files = {file: (model / file).read_bytes() for file in checksums.list_files(model) if file != "checksums.json"}
         found.repositories[NAME] = files | {"pytorch_model.bin": b"no", "run.py": b"no", "onnx/model.onnx": b"no"}
         yield found
 
@@ -65,9 +65,14 @@ def test_a_downloaded_model_opens_by_name(command, hub, tmp_path, monkeypatch):
     assert facts["commit"] == folder.name == hub.commit(NAME)
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in folder.iterdir()}
     assert not [path for path in folder.rglob("*") if path.suffix in (".bin", ".py", ".onnx")]
-    assert checksums.check(folder).damage == []
+    assert checksums.check_files(folder).damage == []
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    assert names.find(NAME) == names.find(f"{NAME}@main") == names.find(f"{NAME}@{facts['commit']}") == folder
+    assert (
+        names.find_named_model(NAME)
+        == names.find_named_model(f"{NAME}@main")
+        == names.find_named_model(f"{NAME}@{facts['commit']}")
+        == folder
+    )
     assert np.isfinite(library.embed(NAME, ["a text"])[0]).all()
     assert NAME in command("download", "--list")
     command("download", f"{NAME}@v1")
@@ -112,9 +117,9 @@ def test_a_damaged_file_in_the_cache_is_replaced(command, hub):
         data = bytearray(path.read_bytes())
         data[-1] ^= 1
         path.write_bytes(data)
-    assert len(checksums.check(folder).damage) == 2
+    assert len(checksums.check_files(folder).damage) == 2
     command("download", NAME)
-    assert checksums.check(folder).damage == []
+    assert checksums.check_files(folder).damage == []
     for file in ("model.safetensors", "tokenizer.json"):
         assert (folder / file).read_bytes() == hub.repositories[NAME][file]
 
@@ -152,7 +157,7 @@ def test_an_uploaded_model_comes_back(command, hub, model):
     assert "HF_TOKEN" in command("upload", model, "people/mine", code=2, HF_TOKEN="hf_wrong")
     command("upload", model, "people/mine", "--private", HF_TOKEN=TOKEN)
     sent = hub.repositories["people/mine"]
-    assert sent == {file: (model / file).read_bytes() for file in checksums.names(model)}
+    assert sent == {file: (model / file).read_bytes() for file in checksums.list_files(model)}
     command("download", "people/mine")
     command("tokenizer", "encode", "people/mine", "a text")
 
@@ -166,10 +171,10 @@ def test_what_is_not_uploaded(command, hub, model, tmp_path):
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_text("x")
     shutil.copytree(model, folder / "inner")
-    checksums.write(folder / "inner", "model")
+    checksums.write_checksums(folder / "inner", "model")
     command("upload", folder, "people/copy", HF_TOKEN=TOKEN)
     inside = {file for file in hub.repositories["people/copy"] if "/" in file}
-    assert inside == {f"inner/{file}" for file in [*checksums.names(model), "checksums.json"]}
+    assert inside == {f"inner/{file}" for file in [*checksums.list_files(model), "checksums.json"]}
     (folder / "inner" / "old.bin").write_text("x")
     assert "old.bin is a pickle" in command("upload", folder, "people/pickle", code=3, HF_TOKEN=TOKEN)
     (folder / "inner" / "old.bin").unlink()
@@ -193,15 +198,15 @@ def test_an_upload_leaves_the_library_as_it_was(hub, model, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # of the tests
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    assert remote.upload(model, "people/mine").endswith("people/mine")
+    assert remote.upload_folder(model, "people/mine").endswith("people/mine")
     assert bars.tqdm is own
 
 
 def test_packaged_models_are_names(monkeypatch, tmp_path):
     monkeypatch.setattr(names.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"bertie\[minilm\]"):
-        names.find("minilm-l6")
-    assert names.find("bert-tiny") is None
+        names.find_named_model("minilm-l6")
+    assert names.find_named_model("bert-tiny") is None
     with pytest.raises(DataError, match="bertie download people/none"):
         library.load("people/none")
 
@@ -209,13 +214,13 @@ def test_packaged_models_are_names(monkeypatch, tmp_path):
 def test_models_that_come_with_bertie_are_names(model, monkeypatch, tmp_path):
     """A folder of models/, in a clone or in the wheel."""
     monkeypatch.setattr(names, "BUNDLED", (tmp_path / "none", model.parent))
-    assert names.find(model.name) == model
-    assert next(names.listed()) == (model.name, "comes with Bertie", True)
+    assert names.find_named_model(model.name) == model
+    assert next(names.list_named_models()) == (model.name, "comes with Bertie", True)
     assert library.load(model.name).tokenizer is not None
     with pytest.raises(DataError, match=r"has a name is bertie\.load\(NAME\)\.tokenizer\. To list"):
         library.Tokenizer.load(model.name)
     with pytest.raises(UsageError, match="model is 3; a text or a PathLike was expected"):
         library.load(3)
-    assert names.find("starter-xx") is None
+    assert names.find_named_model("starter-xx") is None
     with pytest.raises(DataError, match="starter-xx is not a folder"):
         library.load("starter-xx")

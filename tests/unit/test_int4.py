@@ -11,15 +11,15 @@ from safetensors.numpy import load_file, save_file
 from bertie import families
 from bertie.compression import gate
 from bertie.compression.quantize import compensated
-from bertie.compression.weights_only import levels, nearest, quantize_weights
+from bertie.compression.weights_only import levels, quantize_weights, round_to_levels
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.infer.native.library import found_compiler
 from bertie.infer.torch_engine import TorchEngine
-from bertie.models.int4 import Int4Weight, groups
+from bertie.models.int4 import Int4Weight, group_features
 from bertie.models.int8 import Int8Weight
 from bertie.models.weights import WORD_EMBEDDINGS
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors
 
 
@@ -43,7 +43,7 @@ def test_numbers_come_back_from_their_bytes():
     assert one.values.nbytes == numbers.size // 2
     assert (one.numbers() == numbers).all()
     group = np.arange(130) // 26  # five groups, since 130 features need five of at most 32
-    assert (groups(130) == group).all()
+    assert (group_features(130) == group).all()
     wanted = numbers * step.astype(np.float64)[:, group] + low.astype(np.float64)[:, group]
     assert np.allclose(one.dequantized(), wanted, atol=1e-5)
     six = Int4Weight.packed(rng.integers(0, 16, size=(6, 130)), *rng.normal(size=(2, 6, 5)))
@@ -54,11 +54,11 @@ def test_levels_are_nearest_and_compensation_is_better_still():
     draw = torch.Generator().manual_seed(0)
     weight = torch.randn(48, 128, generator=draw)
     step, low = levels(weight)
-    group = torch.from_numpy(groups(128))
+    group = torch.from_numpy(group_features(128))
     plain = ((weight - low[:, group]) / step[:, group]).round().clamp(0, 15) * step[:, group] + low[:, group]
     whole = (weight.view(48, 4, 32).amax(2) - weight.view(48, 4, 32).amin(2)) / 15  # of the whole range
     assert float((plain - weight).square().mean()) < 0.97 * float((whole**2 / 12).mean())
-    assert np.allclose(nearest(weight).dequantized(), plain, atol=1e-6)
+    assert np.allclose(round_to_levels(weight).dequantized(), plain, atol=1e-6)
     x = torch.randn(600, 128, generator=draw) @ torch.randn(128, 128, generator=draw)
     numbers = compensated(weight, x.T @ x / 600, step[:, group], low[:, group], (0, 15))
     assert (numbers.min(), numbers.max()) == (0, 15)
@@ -75,7 +75,7 @@ def test_a_folder_of_four_bits_opens_everywhere(folder, small, tmp_path, bertie,
     config = json.loads((out / "config.json").read_text())
     assert config["quantization_config"] == {"quant_method": "bertie-int4", "bits": 4}
     assert "of each layer's matrices, the largest by layer" in (out / "README.md").read_text()
-    model, before = load(out), load(folder)
+    model, before = load_model(out), load_model(folder)
     assert not model.int8
     assert isinstance(model.packed[WORD_EMBEDDINGS], Int8Weight if bits == 8 else Int4Weight)
     assert model.packed["encoder.layers.0.attention.qkv.weight"].values.shape == (384, 64)
@@ -97,7 +97,7 @@ def test_a_folder_of_four_bits_opens_everywhere(folder, small, tmp_path, bertie,
     rows = np.load(tmp_path / "v.npy")[:40]
     assert gate.cosines(rows, found).min() > 0.999  # by any engine and precision
     bertie.good("compress", out, "--float", "-o", tmp_path / "float")
-    back = load(tmp_path / "float")
+    back = load_model(tmp_path / "float")
     assert not back.packed
     assert all(torch.equal(x, y) for x, y in zip(back.parameters(), model.parameters(), strict=True))
 
@@ -105,10 +105,10 @@ def test_a_folder_of_four_bits_opens_everywhere(folder, small, tmp_path, bertie,
 def test_the_engine_without_torch_reads_it(folder, small, tmp_path, bertie):
     if found_compiler() is None:
         pytest.skip("no C++ compiler")
-    from bertie.infer.native.folder import opened
+    from bertie.infer.native.folder import open_native_engine
 
     bertie.good("compress", folder, "--texts", small, "--int4", "--force", "-o", tmp_path / "int4")
-    engine, model = opened(tmp_path / "int4", "fp32"), load(tmp_path / "int4")
+    engine, model = open_native_engine(tmp_path / "int4", "fp32"), load_model(tmp_path / "int4")
     assert engine is not None
     assert engine.native.precision == "fp32"
     ours, theirs = (toy_vectors(model, one) for one in (engine, TorchEngine(model)))
@@ -141,10 +141,10 @@ def test_what_is_damaged_or_does_not_go_together_is_refused(folder, small, tmp_p
     ):
         save_file({**whole, **changed}, copy / "model.safetensors", {"format": "pt"})
         with pytest.raises(DataError, match=r"not a complete int4 weight|belong to different models"):
-            load(copy)
+            load_model(copy)
     save_file({k: v for k, v in whole.items() if k != f"{name}_low"}, copy / "model.safetensors", {"format": "pt"})
     with pytest.raises(DataError, match="not a complete int4 weight"):
-        load(copy)
+        load_model(copy)
     for flags, said in (
         (("--embeddings", "4"), "--embeddings is 8 or, with --int4, 4"),
         (("--int4", "--embeddings", "2"), "--embeddings is 8 or, with --int4, 4"),

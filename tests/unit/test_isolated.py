@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bertie.apps.search.readers import Document, Reading, read
+from bertie.apps.search.readers import Reading, SourceDocument, read_documents
 from bertie.errors import DataError
 from bertie.io import books, documents, isolated, pages
 from bertie.io.blocks import ReadOptions
@@ -76,21 +76,21 @@ def test_a_page_that_takes_too_long_is_left_out_with_the_reason(
     monkeypatch.setattr(isolated, "S_PER_MIB", 0)
     attributes = " ".join(f"a{n}=1" for n in range(200_000))  # the library compares each with all before it
     (tmp_path / "a.html").write_text(f"<html><body><p {attributes}>Hello there.</p></body></html>")
-    (found,) = read(str(tmp_path / "a.html"), Reading())
+    (found,) = read_documents(str(tmp_path / "a.html"), Reading())
     assert isinstance(found, BadRecord)
     assert "takes more than 1 s of processor time" in found.reason
 
 
 def test_a_page_of_more_than_10_mb_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(f"<html><body><p>{'Hello you. ' * 1_000_000}</p></body></html>")
-    (found,) = read(str(tmp_path / "a.html"), Reading())
-    assert isinstance(found, Document)
+    (found,) = read_documents(str(tmp_path / "a.html"), Reading())
+    assert isinstance(found, SourceDocument)
     assert len(found.text) > 10_000_000
 
 
 def test_a_large_page_without_text_says_its_size(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text(f"<html><body><script>{'hello();' * 1_000_000}</script></body></html>")
-    (found,) = read(str(tmp_path / "a.html"), Reading())
+    (found,) = read_documents(str(tmp_path / "a.html"), Reading())
     assert isinstance(found, BadRecord)
     assert found.reason == "a page without text that can be read, of 8 MB"
 
@@ -105,9 +105,9 @@ def test_no_text_of_nested_elements_is_lost_without_a_word(tmp_path: Path, tag: 
     first, deep, last = (f"<p>{WEATHER.format(n)}</p>" for n in range(3))
     page = f"<html><body>{first}{f'<{tag}>' * depth}{deep}{ends * depth}{last}</body></html>"
     (tmp_path / "a.html").write_text(page)
-    (found,) = read(str(tmp_path / "a.html"), Reading())
+    (found,) = read_documents(str(tmp_path / "a.html"), Reading())
     if depth < 2000:
-        assert isinstance(found, Document)
+        assert isinstance(found, SourceDocument)
         assert all(WEATHER.format(n) in found.text for n in range(3))
         assert all(WEATHER.format(n) in books.chapter_paragraphs(page.encode()) for n in range(3))
     else:
@@ -130,7 +130,7 @@ def test_a_workbook_of_empty_rows_takes_no_memory(tmp_path: Path) -> None:
                 before, _, after = content.partition(b'<dimension ref="')
                 content = before + b'<dimension ref="A1:XFC1048576"' + after[after.index(b'"') + 1 :]
             stated.writestr(name, content)
-    assert not list(read(str(tmp_path / "a.xlsx"), Reading()))  # a header alone
+    assert not list(read_documents(str(tmp_path / "a.xlsx"), Reading()))  # a header alone
 
 
 BRIEF_S = 20  # the time that each needs is far below a second; with the square of the length, minutes to days
@@ -149,8 +149,8 @@ BRIEF_S = 20  # the time that each needs is far below a second; with the square 
 def test_no_expression_takes_time_with_the_square_of_a_text(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     began = time.process_time()
-    for found in read(str(tmp_path / name), Reading()):
-        assert isinstance(found, Document | BadRecord)
+    for found in read_documents(str(tmp_path / name), Reading()):
+        assert isinstance(found, SourceDocument | BadRecord)
     pages._title(content)
     assert time.process_time() - began < BRIEF_S
 
@@ -158,12 +158,12 @@ def test_no_expression_takes_time_with_the_square_of_a_text(tmp_path: Path, name
 @pytest.mark.parametrize("content", [b"\xff\n\n" * 300_000, b"<doc>\n\xff</doc>\n" * 100_000])
 def test_lines_of_many_damaged_documents_are_counted_once(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a").write_bytes(content)
-    reader = documents.wiki if content.startswith(b"<doc") else documents.text
+    reader = documents.wiki if content.startswith(b"<doc") else documents.read_plain_text
     began = time.process_time()
     found = list(reader([str(tmp_path / "a"), 0, -1], ReadOptions(), Counter()))
     assert (
         [one.line for one in found if isinstance(one, BadRecord)][:3] == [1, 3, 5]
-        if reader is documents.text
+        if reader is documents.read_plain_text
         else [2, 4, 6]
     )
     assert time.process_time() - began < BRIEF_S

@@ -13,7 +13,7 @@ from bertie.errors import DataError, UsageError
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 from toys import FAST, CommandLine, toy_model
 
@@ -54,7 +54,7 @@ def test_its_folder_and_what_it_refuses(folder: Path, tmp_path: Path) -> None:
     model = with_lstm(folder, "sequence", label_pooling="max")
     families.save(model, tmp_path, tokenizer=Tokenizer.load(folder), labels=("a", "b", "c"))
     texts = ["a b c d", "h", "g a"]
-    again = load(tmp_path)
+    again = load_model(tmp_path)
     assert again.config.heads.label.label_lstm == 2
     assert bertie.predict(tmp_path, texts) == bertie.predict(again, texts)
     with pytest.raises(UsageError, match="LSTM"):

@@ -10,11 +10,11 @@ import pytest
 import bertie
 from bertie.errors import UsageError
 from bertie.io.table_format import TableFormat
-from bertie.io.tables import read
+from bertie.io.tables import read_examples as read
 from bertie.metrics.tags import renamed
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from toys import CommandLine, toy_model
 
 Form = Literal["NFC", "NFD"]
@@ -43,7 +43,7 @@ def run(bertie: CommandLine) -> CommandLine:
 def test_the_model_predicts_the_names(model: Path, table: Path, tmp_path: Path, run: CommandLine) -> None:
     folder, fast = tmp_path / "run", ("epochs=1", "max_length=16", "train.precision=fp32", "label_check=none")
     run.good("finetune", model, "--train", table, "--dev", table, "-o", folder, *OPTION, *fast)
-    assert load(folder).labels == ("poor", "good")
+    assert load_model(folder).labels == ("poor", "good")
     (tmp_path / "named.tsv").write_text(
         "text\tlabel\n" + "".join(f"{t}\t{NAMES[str(n % 2)]}\n" for n, t in enumerate(TEXTS))
     )

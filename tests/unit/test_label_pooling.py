@@ -10,7 +10,7 @@ from bertie import families
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 from toys import FAST, CommandLine, toy_model
 
@@ -65,7 +65,7 @@ def test_its_folder_and_its_gradients(folder: Path, tmp_path: Path, kind: str) -
     for answer, of_torch in zip(found, bertie.predict(bertie.load(tmp_path), texts), strict=True):
         assert answer.label == of_torch.label
         assert answer.scores == pytest.approx(of_torch.scores, abs=1e-5)  # the engines round differently
-    again = load(tmp_path)
+    again = load_model(tmp_path)
     assert again.config.heads.label.label_pooling == kind
     again.train()
     again(torch.tensor([[5, 6, 7]]))["sequence"].sum().backward()

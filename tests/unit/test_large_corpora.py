@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bertie.data import plans, shards
 from bertie.data.order import Order
 from bertie.data.pairing import DocSentences, NextSentencePairs, SentenceOrderPairs
-from bertie.data.plans import Sentences, held_out
+from bertie.data.plans import Sentences, choose_held_out
 from bertie.data.shards import Shards
 from bertie.files import seal, write_json
 
@@ -71,7 +71,7 @@ def test_plans_beyond_32_bits_hold_every_token_once(monkeypatch):
     lengths, bounds = np.full(SENTENCES, SENTENCE, np.int32), np.arange(0, SENTENCES + 1, DOCUMENT)
     monkeypatch.setattr(plans, "IN_MEMORY", 1 << 16)
     monkeypatch.setattr(plans, "PLAN_BLOCK", 1 << 16)
-    out, held_peak = peak_bytes(lambda: held_out(lengths, bounds))
+    out, held_peak = peak_bytes(lambda: choose_held_out(lengths, bounds))
     sentences, peak = peak_bytes(lambda: Sentences.of(lengths, bounds, ~out))
     assert 2**31 < sentences.tokens < TOKENS
     assert held_peak < 100 * len(out)  # bytes a document; nothing by sentences
@@ -147,7 +147,7 @@ def test_block_by_block_is_the_same_as_all_at_once(documents, block, data):
     try:
         found = Sentences.of(lengths, bounds, some)
         tokens = [sum(document) for document in documents]
-        chosen = held_out(lengths, bounds)
+        chosen = choose_held_out(lengths, bounds)
     finally:
         plans.PLAN_BLOCK, plans.IN_MEMORY = before
     for ours, expected in zip((found.starts, found.stops, found.bounds), plain(lengths, bounds, some), strict=True):

@@ -17,7 +17,7 @@ from bertie.errors import DataError, UsageError
 from bertie.infer.layers import token_vectors
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.facts import Facts
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model
 
@@ -77,7 +77,7 @@ def test_other_texts_of_the_batch_change_nothing(encoder: Path) -> None:
 
 
 def test_chunks_are_bounded_and_keep_the_order(encoder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = load(encoder)
+    model = load_model(encoder)
     assert model.tokenizer
     engine = TorchEngine(model)
     whole = list(token_vectors(engine, model.tokenizer, TEXTS, (0, 3), max_length=32))

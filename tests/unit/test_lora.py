@@ -14,7 +14,7 @@ from torch.nn.functional import linear
 import bertie as package
 from bertie import families
 from bertie.errors import DataError, UsageError
-from bertie.models.lora import Adapter, Lora, places
+from bertie.models.lora import Adapter, Lora, list_matrices
 from toys import CommandLine, toy_model
 
 FAST: dict[str, Any] = {"epochs": 3, "lr": 3e-3, "max_length": 16, "precision": "fp32", "batch_size": 16}
@@ -82,11 +82,11 @@ def test_only_small_matrices_and_the_head_change(model: Path, run: Path) -> None
     after, _ = families.load(run / "model")
     adapter = Adapter.read(run / "model/adapter")
     old = dict(before.named_parameters())
-    changed = {place.parameter for place in places(before) if place.public in adapter.pairs}
+    changed = {place.parameter for place in list_matrices(before) if place.public in adapter.pairs}
     for name, parameter in after.named_parameters():
         if name.startswith("encoder.") and name not in changed and "pooler" not in name:
             assert torch.equal(parameter, old[name]), name
-    for place in places(before):
+    for place in list_matrices(before):
         if place.public in adapter.pairs:
             a, b = adapter.pairs[place.public]
             expected = old[place.parameter][place.rows] + adapter.scale * (b @ a)

@@ -10,13 +10,13 @@ from bertie import families
 from bertie.console import Verbosity, console
 from bertie.errors import UsageError
 from bertie.nn import machine
-from bertie.nn.machine import Rates
+from bertie.nn.machine import ProductRates
 from bertie.train import precision
 from nano import nano_fit, nano_model
 from toys import CommandLine
 
 CPU = torch.device("cpu")
-SLOW, FAST, ALIKE = Rates(fp32=117, bf16=0.9), Rates(fp32=100, bf16=600), Rates(fp32=100, bf16=110)
+SLOW, FAST, ALIKE = ProductRates(fp32=117, bf16=0.9), ProductRates(fp32=100, bf16=600), ProductRates(fp32=100, bf16=110)
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("rates", "dtype"), [(SLOW, torch.float32), (ALIKE, torch.float32), (FAST, torch.bfloat16)], ids=str
 )
 def test_auto_is_what_the_machine_is_quicker_in(
-    rates: Rates, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    rates: ProductRates, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(machine, "cpu_rates", lambda: rates)
     assert precision.choose_dtype("auto", CPU) == dtype

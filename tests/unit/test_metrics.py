@@ -6,7 +6,7 @@ from sklearn import metrics as sk
 
 from bertie.api.scores import Scores
 from bertie.cli.evaluate import show_scores
-from bertie.metrics.confusion import Cells, Confusion, metrics_of, sums
+from bertie.metrics.confusion import Confusion, LabelCells, compute_confusion_metrics, sums
 
 THREE = ("bird", "cat", "dog")
 
@@ -77,10 +77,10 @@ def test_figures_of_many_draws_at_once_are_those_of_each():
     rng = np.random.default_rng(0)
     truth, predicted = np.divmod(np.arange(9), 3)
     draws = rng.integers(0, 9, (7, 9))
-    cells = Cells(truth, predicted, np.ones(9, np.int64), np.ones(9))
-    together = metrics_of(*sums(cells, draws, 3), positive=None)
+    cells = LabelCells(truth, predicted, np.ones(9, np.int64), np.ones(9))
+    together = compute_confusion_metrics(*sums(cells, draws, 3), positive=None)
     for i, draw in enumerate(draws):
-        for name, value in metrics_of(*sums(cells, draw[None], 3), positive=None).items():
+        for name, value in compute_confusion_metrics(*sums(cells, draw[None], 3), positive=None).items():
             assert together[name][i] == pytest.approx(float(value[0]))
 
 

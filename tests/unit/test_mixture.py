@@ -7,7 +7,7 @@ from test_pretrain import documents, home, make_corpus, settings, thread
 
 from bertie.errors import UsageError
 from bertie.objectives.mixture import MIXTURE_BLOCK, Mixture, quotas, shares
-from bertie.runs.pretrain import plan_pretraining, pretrain
+from bertie.runs.pretrain import plan_pretraining, run_pretrain
 from bertie.runs.run_data import RunData
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
@@ -87,14 +87,14 @@ def test_a_run_on_two_corpora(home, both, tmp_path):
     assert planned["corpora"][0]["epochs"] == pytest.approx(
         6 * 8 * 0.75 / planned["corpora"][0]["instances_per_epoch"], abs=0.01
     )
-    results = pretrain(config, tmp_path / "run")
+    results = run_pretrain(config, tmp_path / "run")
     valid = results["valid"]
     assert {"loss", "mlm_loss", "mlm_loss/corpus", "mlm_loss/second"} <= set(valid)
     assert min(valid["mlm_loss/corpus"], valid["mlm_loss/second"]) <= valid["mlm_loss"]
     assert len(results["identity"]["corpus"]) == 2
-    assert log.read(tmp_path / "run")[-1]["mlm_loss/second"] == valid["mlm_loss/second"]
+    assert log.read_log(tmp_path / "run")[-1]["mlm_loss/second"] == valid["mlm_loss/second"]
     with pytest.raises(UsageError, match="corpus: "):
-        pretrain(settings(home, both[0].replace("weight: 3", "weight: 2"), corpus=""), tmp_path / "run")
+        run_pretrain(settings(home, both[0].replace("weight: 3", "weight: 2"), corpus=""), tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 
 from bertie import families
 from bertie.compression import learn
-from bertie.compression.distil import Distillation, attention_loss, last_qkv
+from bertie.compression.distil import StudentLoss, attention_loss, last_qkv
 from bertie.compression.importance import importance, judged
 from bertie.compression.learn import Lessons
 from bertie.compression.movement import HEADS, LAYERS, NEURONS, Masks
@@ -17,7 +17,7 @@ from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
 from bertie.models.surgery import take_layers
-from bertie.runs.weights import load as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.tasks import SequenceTask
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
@@ -123,7 +123,7 @@ def test_what_disturbs_the_task_is_what_is_cut(teacher, examples, tmp_path):
         layer.down.weight.data[:, :16] = 0.3 * torch.randn(32, 16, generator=noise)
     masks = Masks(noisy.config, {NEURONS: 32}, steps=60)
     lessons = Lessons(Predictor(teacher), examples, epochs=20)
-    objective = Distillation(TASK, relations=0.0, hidden=1.0, hard=0.0)
+    objective = StudentLoss(TASK, relations=0.0, hidden=1.0, hard=0.0)
     with masks.on(noisy):
         lessons.train(noisy, teacher, objective, tmp_path, callbacks=[EachStep(masks.reached)])
     gone = sum(16 - int((masks.kept(NEURONS)[layer] < 16).sum()) for layer in range(3))
@@ -219,7 +219,7 @@ def test_what_does_not_go_together_is_refused(teacher, examples, tmp_path, berti
         lessons.student(teacher, Recipe(neurons=64, learned="magic"), tmp_path)
     fewer = lessons.student(teacher, Recipe(heads=2), tmp_path)
     with pytest.raises(UsageError, match="2 attention heads, the teacher 4"):
-        Distillation(TASK, relations=0.0, attention=1.0).check(fewer, teacher)
+        StudentLoss(TASK, relations=0.0, attention=1.0).check(fewer, teacher)
 
 
 def test_from_the_command_line(teacher, examples, tmp_path, bertie, monkeypatch):

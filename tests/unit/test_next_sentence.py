@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 
-from bertie.infer.pairs import kind_of
+from bertie.infer.pairs import find_pair_kind
 from serving import make_models
 from toys import CommandLine
 
@@ -31,19 +31,19 @@ def test_the_probability_is_that_of_transformers(folder, bertie: CommandLine):
 
 def test_sentence_order_is_told_by_the_family_and_by_the_run(folder, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "run" / "model")
-    assert kind_of(copy) == "nsp"
+    assert find_pair_kind(copy) == "nsp"
     (tmp_path / "run" / "run.yaml").write_text("objectives:\n  mlm: {}\n  sop: {}\n")
-    assert kind_of(copy) == "sop"
+    assert find_pair_kind(copy) == "sop"
     (tmp_path / "run" / "run.yaml").unlink()
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | {"model_type": "albert"}))
-    assert kind_of(copy) == "sop"
+    assert find_pair_kind(copy) == "sop"
 
 
 def test_a_head_for_pictures_gives_no_answer_for_texts(folder, bertie: CommandLine, tmp_path):
     copy = shutil.copytree(folder, tmp_path / "run" / "model")
     (tmp_path / "run" / "run.yaml").write_text("objectives:\n  itm: {}\n")
-    assert kind_of(copy) == ""
+    assert find_pair_kind(copy) == ""
     code, out, err = bertie("next-sentence", copy, "a", "b")
     assert (code, out, "picture" in err) == (2, "", True)
 

@@ -21,10 +21,10 @@ from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.model import TorchModel
-from bertie.objectives import MaskedLM, NextSentence, SentenceOrder, build
+from bertie.objectives import MaskedLM, NextSentence, SentenceOrder, build_objective
 from bertie.objectives.source import PretrainingSource, corrupted_texts
 from bertie.runs.config import PretrainConfig
-from bertie.settings import load
+from bertie.settings import load_config
 from bertie.text.tokenizer import Tokenizer
 
 WORDS = [f"w{i}" for i in range(60)] + [f"##p{i}" for i in range(20)]
@@ -283,8 +283,8 @@ def test_examples_can_be_read(shards, tokenizer):
 
 
 def test_build_adds_up():
-    assert build({"mlm": {}, "nsp": {}}) == MaskedLM() + NextSentence()
-    assert build({"mlm": {"rate": 0.2, "replace": [1, 0, 0]}, "nsp": None}) == MaskedLM(0.2, (1, 0, 0))
+    assert build_objective({"mlm": {}, "nsp": {}}) == MaskedLM() + NextSentence()
+    assert build_objective({"mlm": {"rate": 0.2, "replace": [1, 0, 0]}, "nsp": None}) == MaskedLM(0.2, (1, 0, 0))
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,9 @@ def test_build_adds_up():
     ],
 )
 def test_overrides_change_the_default_objectives(overrides, expected):
-    assert build(load(PretrainConfig, None, overrides, corpus="c", tokenizer="t").objectives) == expected
+    assert (
+        build_objective(load_config(PretrainConfig, None, overrides, corpus="c", tokenizer="t").objectives) == expected
+    )
 
 
 @pytest.mark.parametrize(
@@ -319,7 +321,7 @@ def test_overrides_change_the_default_objectives(overrides, expected):
 )
 def test_wrong_options_are_named(options, message):
     with pytest.raises(UsageError) as error:
-        build(options)
+        build_objective(options)
     assert message in str(error.value)
 
 

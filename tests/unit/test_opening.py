@@ -6,7 +6,7 @@ import pytest
 
 import bertie as library
 from bertie import platform
-from bertie.apps.serve.worker import load
+from bertie.apps.serve.worker import load_engines
 from bertie.errors import UsageError
 from bertie.hub.names import bundled
 from bertie.runs.opening import open_engine
@@ -28,7 +28,7 @@ def test_python_and_the_command_have_the_same_numbers(precision, bertie):
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_python_and_the_server_run_the_same_engine(name):
-    engines, _ = load(str(bundled()[name]), "fp32", "auto", "auto", None, {})
+    engines, _ = load_engines(str(bundled()[name]), "fp32", "auto", "auto", None, {})
     engine, tokenizer = open_engine(name)
     assert type(engine) is type(engines[""])
     ours, theirs = (platform.Predictor(one, tokenizer).predict([TEXTS[name]]) for one in (engine, engines[""]))

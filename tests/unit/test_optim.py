@@ -144,7 +144,9 @@ MUON_ATOL = {torch.float32: 1e-5, torch.bfloat16: 5e-3}
 
 @pytest.mark.parametrize("dtype", MUON_ATOL, ids=str)
 def test_muon_computes_in_what_the_machine_is_quicker_in(dtype, monkeypatch):
-    rates = machine.Rates(fp32=100, bf16=300) if dtype == torch.bfloat16 else machine.Rates(fp32=100, bf16=1)
+    rates = (
+        machine.ProductRates(fp32=100, bf16=300) if dtype == torch.bfloat16 else machine.ProductRates(fp32=100, bf16=1)
+    )
     monkeypatch.setattr(machine, "cpu_rates", lambda: rates)
     torch.manual_seed(0)
     errors = []
@@ -177,7 +179,7 @@ def test_matrices_are_orthogonalized_together_as_alone(shape):
 @pytest.mark.parametrize("name", NAMES)
 def test_it_does_what_the_formula_says(name, monkeypatch):
     """On a fused projection of three matrices, which LAMB and Muon look at one by one."""
-    monkeypatch.setattr(machine, "cpu_rates", lambda: machine.Rates(fp32=1, bf16=1))
+    monkeypatch.setattr(machine, "cpu_rates", lambda: machine.ProductRates(fp32=1, bf16=1))
     torch.manual_seed(0)
     layer = Linear(5, 3 * 4, parts=3)
     weight, bias = layer.weight.detach().clone(), layer.bias.detach().clone()

@@ -16,13 +16,13 @@ from safetensors.numpy import load_file, save_file
 from bertie import checksums, folders
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.files import atomic_write, check_new_file
-from bertie.folders import ANYTHING, Kind, held, new_folder, strangers
+from bertie.folders import ANYTHING, FolderKind, held, new_folder, strangers
 from bertie.hub import names
 from bertie.report import card
 from bertie.runs.folder import RUN
 from toys import CommandLine, toy_model
 
-KIND = Kind("toy", begins=("a.txt",), files=("a.txt", "b-*.txt"), folders={"inner": None})
+KIND = FolderKind("toy", begins=("a.txt",), files=("a.txt", "b-*.txt"), folders={"inner": None})
 
 
 def fill(folder: Path, *names: str) -> Path:
@@ -128,7 +128,7 @@ def test_a_killed_process_leaves_its_folder_to_the_next(tmp_path):
 def test_what_bertie_did_not_write_is_never_deleted(tmp_path, kind):
     foreign = fill(tmp_path / "thesis", "chapter.tex", "figures/plot.png")
     with pytest.raises(UsageError, match=r"chapter.tex, figures/.* Move them away"):
-        folders.check(foreign, kind, overwrite=True)
+        folders.check_writable(foreign, kind, overwrite=True)
     with pytest.raises(UsageError, match=r"chapter\.tex"), held(foreign, kind, overwrite=True):
         pass
     with pytest.raises(UsageError, match=r"chapter\.tex"), new_folder(foreign, kind, overwrite=True):
@@ -155,19 +155,19 @@ def test_a_folder_of_another_kind_is_not_gone_on_with(tmp_path):
     fill(tmp_path / "run", "run.yaml", ".lock")
     for other in ("model", "run"):
         with pytest.raises(UsageError, match="contains files that are not a toy"):
-            folders.check(tmp_path / other, KIND)
+            folders.check_writable(tmp_path / other, KIND)
     with pytest.raises(UsageError, match="are not an audit"):
-        folders.check(tmp_path / "run", Kind("audit", ("settings.json",), ("*.json",)))
+        folders.check_writable(tmp_path / "run", FolderKind("audit", ("settings.json",), ("*.json",)))
     fill(tmp_path / "begun", ".lock")
-    folders.check(tmp_path / "begun", KIND)
+    folders.check_writable(tmp_path / "begun", KIND)
 
 
 def test_the_list_above_knows_of_a_changed_list_inside(tmp_path):
     fill(tmp_path, "run/run.yaml", "run/model/config.json", "run/model/README.md")
-    checksums.write(tmp_path / "run/model", "model")
-    checksums.write(tmp_path / "run", "run")
+    checksums.write_checksums(tmp_path / "run/model", "model")
+    checksums.write_checksums(tmp_path / "run", "run")
     card.put(tmp_path / "run/model", "Attention", "Heads.")
-    assert checksums.check(tmp_path / "run").damage == []
+    assert checksums.check_files(tmp_path / "run").damage == []
 
 
 def test_the_card_of_a_named_model_is_not_changed(tmp_path, monkeypatch, capsys):
@@ -204,7 +204,7 @@ def test_a_folder_that_is_being_written_is_refused_and_keeps_its_lock(tmp_path):
         assert other.stdout.readline() == b"in\n"
         inode = (tmp_path / "run" / ".lock").stat().st_ino
         with pytest.raises(UsageError, match="Another process"):
-            folders.check(tmp_path / "run", RUN, overwrite=True)
+            folders.check_writable(tmp_path / "run", RUN, overwrite=True)
         with pytest.raises(UsageError, match="Another process"), held(tmp_path / "run", RUN, overwrite=True):
             pass
         assert (tmp_path / "run" / ".lock").stat().st_ino == inode
@@ -223,7 +223,7 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path):
     assert tree(tmp_path / "real") == {"b-1.txt", "checksums.json"}
     (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
     with pytest.raises(UsageError, match="does not exist"):
-        folders.check(tmp_path / "nowhere", KIND, overwrite=True)
+        folders.check_writable(tmp_path / "nowhere", KIND, overwrite=True)
     with pytest.raises(UsageError, match="does not exist"), new_folder(tmp_path / "nowhere", KIND, overwrite=True):
         pass
     assert not (tmp_path / "gone").exists()
@@ -280,13 +280,13 @@ def test_every_changed_byte_is_found(tmp_path):
         for place in (0, len(whole) // 2, len(whole) - 1):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
             try:
-                assert checksums.check(tmp_path / "out").damage, f"{name} at {place}"
+                assert checksums.check_files(tmp_path / "out").damage, f"{name} at {place}"
             except DataError:
                 assert name == "checksums.json"
         path.write_bytes(whole)
-    assert checksums.check(tmp_path / "out") == checksums.FolderCheck(5)
+    assert checksums.check_files(tmp_path / "out") == checksums.FolderCheck(5)
     fill(tmp_path / "out", "inner/mine.txt")
-    assert checksums.check(tmp_path / "out").uncovered == ["inner/mine.txt"]
+    assert checksums.check_files(tmp_path / "out").uncovered == ["inner/mine.txt"]
 
 
 def test_a_mount_point_is_named_as_such(monkeypatch, tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bertie.data import plans
 from bertie.data.draws import key
 from bertie.data.pairing import DocSentences, FullSentences, NextSentencePairs, SentenceOrderPairs
-from bertie.data.plans import Sentences, cached_plan, held_out, walk
+from bertie.data.plans import Sentences, cached_plan, choose_held_out, walk
 
 corpora = st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_size=12)
 
@@ -300,11 +300,11 @@ def test_walk_follows():
 def test_held_out_documents():
     sizes = np.random.default_rng(0).integers(50, 500, 5000)
     bounds = np.arange(5001)
-    out = held_out(sizes, bounds)
+    out = choose_held_out(sizes, bounds)
     assert 0.008 < sizes[out].sum() / sizes.sum() <= 0.01
-    assert not held_out([5000] * 5, np.arange(6)).any()  # few long documents: none to spare
-    assert held_out([50] * 100, np.arange(101)).sum() == 10
-    assert not held_out([3, 3], [0, 1, 2]).any()
+    assert not choose_held_out([5000] * 5, np.arange(6)).any()  # few long documents: none to spare
+    assert choose_held_out([50] * 100, np.arange(101)).sum() == 10
+    assert not choose_held_out([3, 3], [0, 1, 2]).any()
 
 
 @pytest.mark.promise("damaged-shard")

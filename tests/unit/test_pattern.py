@@ -18,8 +18,8 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.io.tables import Example
 from bertie.objectives import MaskedLM
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.finetune import finetune, plan_finetuning
-from bertie.runs.weights import load
+from bertie.runs.finetune import plan_finetuning, run_finetune
+from bertie.runs.weights import load_model
 from bertie.tasks.pattern import PatternTask
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
@@ -65,7 +65,7 @@ def test_a_long_text_is_cut_and_the_pattern_is_not(model: Path) -> None:
 
 
 def test_the_loss_is_that_of_a_classifier_on_the_words(model: Path) -> None:
-    found, tokenizer = load(model), Tokenizer.load(model)
+    found, tokenizer = load_model(model), Tokenizer.load(model)
     task = PatternTask(pattern=PATTERN, words=WORDS).with_tokenizer(tokenizer)
     examples = [Example(("film",), "good"), Example(("a very dull film",), "poor"), Example(("fine",), "other")]
     encoded = task.encode(examples, tokenizer, max_length=20, too_long="truncate")
@@ -80,7 +80,7 @@ def test_the_loss_is_that_of_a_classifier_on_the_words(model: Path) -> None:
 
 def test_a_step_is_that_of_a_plain_masked_language_model(model: Path, tmp_path: Path) -> None:
     """Loss and gradients of all weights against `transformers`, one text at a time, without our batch or encoding."""
-    found, theirs = load(model), transformers.BertForMaskedLM.from_pretrained(model)
+    found, theirs = load_model(model), transformers.BertForMaskedLM.from_pretrained(model)
     tokenizer = Tokenizer.load(model)
     task = PatternTask(pattern="it {} was [MASK] .", words=WORDS).with_tokenizer(tokenizer)
     examples = [Example(("film",), "good"), Example(("a very very dull film",), "poor"), Example(("fine",), "poor")]
@@ -131,10 +131,10 @@ def test_a_few_labels_train_the_head_of_pretraining(model: Path, tmp_path: Path,
         "train": {"batch_size": 8, "precision": "fp32", "eval_every": 1000},
     }
     with one_thread():
-        results = finetune(FinetuneConfig.model_validate(settings), tmp_path / "run")
+        results = run_finetune(FinetuneConfig.model_validate(settings), tmp_path / "run")
     assert results["dev"]["accuracy"] == 1
     assert results["fresh"] == []
-    saved = load(tmp_path / "run/model")
+    saved = load_model(tmp_path / "run/model")
     assert list(saved.heads) == ["mlm"]
     cli = CommandLine(monkeypatch, capsys)
     assert json.loads(cli.good("predict", tmp_path / "run/model", stdin="dull film\n"))["label"] == "poor"
@@ -144,7 +144,7 @@ def test_a_few_labels_train_the_head_of_pretraining(model: Path, tmp_path: Path,
     assert 0 <= json.loads(told)["accuracy"] <= 1
     settings["task_options"] = {"pattern": PATTERN, "words": {"good": "great", "other": "bad"}}
     with pytest.raises(DataError, match="without a word: 'poor'"):
-        finetune(FinetuneConfig.model_validate(settings), tmp_path / "other")
+        run_finetune(FinetuneConfig.model_validate(settings), tmp_path / "other")
 
 
 def test_the_curve_of_a_masked_language_model_has_a_pattern(model: Path, tmp_path: Path, monkeypatch, capsys) -> None:

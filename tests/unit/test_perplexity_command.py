@@ -11,7 +11,7 @@ from bertie.cli.table import app
 from bertie.errors import DataError, UsageError
 from bertie.infer import pseudo
 from bertie.infer.pseudo import pseudo_perplexity
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.text.vocabulary import count_words, train_vocabulary
 from nano import one_thread
 
@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
     tokenizer = train_vocabulary(count_words(TEXTS), size=70)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     model = families.build(
-        "bert-tiny", heads=objectives.build({"mlm": {}}).heads, vocab_size=tokenizer.vocab_size, **sizes
+        "bert-tiny", heads=objectives.build_objective({"mlm": {}}).heads, vocab_size=tokenizer.vocab_size, **sizes
     )
     families.save(model, folder, tokenizer=tokenizer)
     return folder
@@ -41,13 +41,13 @@ def test_a_file_says_what_the_function_says(folder, tmp_path):
     assert "3 texts, 19 words" in shown.stdout
     found = json.loads(run(folder, tmp_path / "texts.txt", "--json", "--device", "cpu").stdout)
     with one_thread():
-        expected = pseudo_perplexity(load(folder), TEXTS)
+        expected = pseudo_perplexity(load_model(folder), TEXTS)
     assert found["per_token"] == pytest.approx(expected.per_token, rel=1e-5)
     assert (found["texts"], found["words"], found["left_out"], found["skipped"]) == (3, 19, 0, {})
 
 
 def test_batches_of_several_texts_are_texts_one_by_one(folder, monkeypatch):
-    model = load(folder)
+    model = load_model(folder)
     with one_thread():
         together = pseudo_perplexity(model, TEXTS)
         monkeypatch.setattr(pseudo, "_PASS_TOKENS", 1)  # every reading by itself
@@ -75,7 +75,7 @@ def test_a_stream_is_not_held(folder, monkeypatch):
 
     monkeypatch.setattr(pseudo, "_scores", watched)
     with one_thread():
-        assert pseudo_perplexity(load(folder), texts()).texts == read == 15
+        assert pseudo_perplexity(load_model(folder), texts()).texts == read == 15
     assert 0 < most <= 64
 
 
@@ -96,7 +96,7 @@ def test_what_cannot_be_scored_is_said(folder, tmp_path):
     assert isinstance(run(folder, tmp_path / "empty.txt").exception, DataError)
     assert isinstance(run(folder, tmp_path / "missing.txt").exception, DataError)
     plain = tmp_path / "plain"
-    model = load(folder)
+    model = load_model(folder)
     del model.heads["mlm"]
     model.save_pretrained(plain)
     found = run(plain, tmp_path / "empty.txt")

@@ -8,7 +8,7 @@ from test_pretrain import home, settings, thread
 
 from bertie.errors import Stopped, UsageError
 from bertie.runs.phases import phases
-from bertie.runs.pretrain import plan_pretraining, pretrain
+from bertie.runs.pretrain import plan_pretraining, run_pretrain
 from bertie.runs.run_data import RunData
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
@@ -57,7 +57,7 @@ def test_a_run_stopped_around_a_border_is_unbroken(tmp_path, stops):
     assert_same_run(tmp_path / "unbroken", tmp_path / "broken", 12)
 
     assert (tmp_path / "unbroken" / "checkpoint-7").is_dir()  # the border is kept
-    lines = [(line["kind"], line["step"], line["phase"]) for line in log.read(tmp_path / "unbroken")]
+    lines = [(line["kind"], line["step"], line["phase"]) for line in log.read_log(tmp_path / "unbroken")]
     assert lines == [
         ("train", 4, 1),
         ("train", 7, 1),  # no line covers steps of two phases
@@ -104,7 +104,7 @@ def test_what_a_phase_leaves_out_is_as_in_the_run(home):
 )
 def test_phases_that_cannot_be_are_one_clear_error(home, tmp_path, given, message):
     with pytest.raises(UsageError, match=message):
-        pretrain(settings(home, f"phases={given}"), tmp_path / "run")
+        run_pretrain(settings(home, f"phases={given}"), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -121,11 +121,11 @@ def test_samples_are_counted_through_and_a_ramp_repeats_none(home):
 
 def test_a_run_in_phases_is_extended_as_the_page_on_reliability_says(home, tmp_path):
     run, phased = tmp_path / "run", ("phases=[{steps: 3, max_length: 16}, {}]", "train.keep_checkpoints=true")
-    pretrain(settings(home, *phased), run)
+    run_pretrain(settings(home, *phased), run)
     longer = settings(home, *phased, "train.steps=8")
     with pytest.raises(UsageError, match="--allow-change source"):
-        pretrain(longer, run, allow_change=("train.steps",))
-    assert pretrain(longer, run, allow_change=("train.steps", "source"))["step"] == 8
+        run_pretrain(longer, run, allow_change=("train.steps",))
+    assert run_pretrain(longer, run, allow_change=("train.steps", "source"))["step"] == 8
 
 
 def test_short_texts_then_long_ones(home, tmp_path):
@@ -134,8 +134,8 @@ def test_short_texts_then_long_ones(home, tmp_path):
     assert [phase["steps"] for phase in planned["phases"]] == [4, 2]
     assert planned["phases"][0]["tokens_per_step"] < 2 * planned["phases"][1]["tokens_per_step"]
     assert planned["flops"] == pytest.approx(sum(phase["flops"] for phase in planned["phases"]), rel=0.01)
-    pretrain(config, tmp_path / "run")
-    assert [line["phase"] for line in log.read(tmp_path / "run") if line["kind"] == "valid"] == [1, 1, 2]
+    run_pretrain(config, tmp_path / "run")
+    assert [line["phase"] for line in log.read_log(tmp_path / "run") if line["kind"] == "valid"] == [1, 1, 2]
     assert (tmp_path / "run" / "checkpoint-4").is_dir()
     with pytest.raises(UsageError, match="phases: "):
-        pretrain(settings(home, "phases=[{steps: 5, max_length: 16}, {batch_size: 4}]"), tmp_path / "run")
+        run_pretrain(settings(home, "phases=[{steps: 5, max_length: 16}, {batch_size: 4}]"), tmp_path / "run")

@@ -8,7 +8,7 @@ import pytest
 
 from bertie import families
 from bertie.apps.plan.forecast import Assumptions, cheapest, forecast
-from bertie.apps.plan.law import Law, Point, fit, law
+from bertie.apps.plan.law import Law, Point, fit_law, law
 from bertie.apps.plan.page import better_loss
 from bertie.apps.plan.presets import tried_utilizations
 from bertie.costs import catalog, cost
@@ -17,7 +17,7 @@ from bertie.errors import DataError, UsageError
 from bertie.models.count import decoder_parameters, forward_flops, parameters
 from bertie.runs.config import PretrainConfig
 from bertie.runs.planning import RunPlan, job_of
-from bertie.settings import load
+from bertie.settings import load_config
 
 HEAD = {"bert-base": 768 * 768 + 3 * 768 + 30522, "bert-large": 1024 * 1024 + 3 * 1024 + 30522}
 
@@ -48,7 +48,7 @@ def test_bert_as_it_was_trained(name: str, phases: Any, flops: float, chips: int
 
 
 def test_the_recipe_has_the_operations_of_the_release() -> None:
-    job = job_of(load(PretrainConfig, "pretrain-bert-base"))
+    job = job_of(load_config(PretrainConfig, "pretrain-bert-base"))
     assert job.tokens == 42_598_400_000
     assert float(f"{job.flops:.3g}") == 2.38e19
     assert job.parameters == 109_482_240 + HEAD["bert-base"] + 2 * 768 + 2
@@ -272,7 +272,7 @@ def test_the_law_is_found_again() -> None:
     """Points of a known law give its constants; Bertie's own give a loss that falls with size and tokens."""
     known = Law(1.8, 40.0, 90.0, ())
     points = [Point("", n, d, known.loss(n, d)) for n in (10**5, 10**6, 10**7) for d in (10**6, 10**7, 10**8, 10**9)]
-    found = fit([*points, Point("on the plateau", 10**5, 10**4, 7.0)])
+    found = fit_law([*points, Point("on the plateau", 10**5, 10**4, 7.0)])
     assert (found.e, found.a, found.b) == pytest.approx((1.8, 40.0, 90.0))
     assert found.loss(1e8, 1e10) == pytest.approx(known.loss(1e8, 1e10))
     assert found.error < 1e-6
@@ -286,7 +286,7 @@ def test_the_law_is_found_again() -> None:
 
 
 def test_the_speed_of_presets_is_tried_here() -> None:
-    settings = load(PretrainConfig, None, ["model=bert-tiny", "max_length=128", "train.steps=10"])
+    settings = load_config(PretrainConfig, None, ["model=bert-tiny", "max_length=128", "train.steps=10"])
     plan = RunPlan.of(settings)
     shares = tried_utilizations({"bert-tiny": plan, "bert-base": plan}, 0.0)
     assert 0 < shares["bert-tiny"] <= 1

@@ -25,7 +25,7 @@ from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.models.config import EncoderConfig
 from bertie.models.heads.vocabulary import MaskedLMHead
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.tasks import SequenceTask, with_task
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
@@ -69,7 +69,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(folder):
-    return load(folder)
+    return load_model(folder)
 
 
 def texts(n: int) -> list[str]:
@@ -205,7 +205,7 @@ def test_eager_answers_what_has_arrived(model):
 
 
 def test_fill_mask_proposes_tokens_for_every_mask(tmp_path):
-    model = load(save_model(tmp_path, head="mlm"))
+    model = load_model(save_model(tmp_path, head="mlm"))
     first, second = bertie.fill_mask(model, "a [MASK] b [MASK].", top=3)
     assert len(first) == len(second) == 3
     assert [f.probability for f in first] == sorted((f.probability for f in first), reverse=True)

@@ -15,8 +15,8 @@ from bertie.data import corpus
 from bertie.errors import DataError, UsageError
 from bertie.models.count import forward_flops
 from bertie.runs.config import PretrainConfig
-from bertie.runs.pretrain import plan_pretraining, pretrain
-from bertie.runs.weights import load
+from bertie.runs.pretrain import plan_pretraining, run_pretrain
+from bertie.runs.weights import load_model
 from bertie.text.normalize import Normalizer
 from bertie.text.vocabulary import count_words, train_vocabulary
 from bertie.train import checkpoint, log
@@ -35,7 +35,7 @@ def documents(count, sentences=6, seed=0):
 def make_corpus(folder, texts):
     file = folder.with_suffix(".txt")
     file.write_text("\n\n".join(texts), encoding="utf-8")
-    corpus.build([file], folder)
+    corpus.build_shards([file], folder)
     return folder
 
 
@@ -62,16 +62,16 @@ def settings(home, *overrides, **values):
     nano = [f"model_overrides.{override}" for override in NANO]
     short = ["max_length=32", "train.steps=6", "train.batch_size=8", "train.save_every=3", "train.eval_every=3"]
     short += ["train.keep_checkpoints=true"]  # most tests look at them
-    return configs.load(PretrainConfig, None, [*nano, *short, "train.device=cpu", *overrides], **values)
+    return configs.load_config(PretrainConfig, None, [*nano, *short, "train.device=cpu", *overrides], **values)
 
 
 def test_a_corpus_and_a_tokenizer_become_a_model(home, tmp_path):
     run = tmp_path / "run"
-    results = pretrain(settings(home), run)
+    results = run_pretrain(settings(home), run)
     assert results["step"] == 6
     assert {"loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"} <= set(results["valid"])
-    assert configs.load(PretrainConfig, run / "run.yaml") == settings(home)
-    assert {line["kind"] for line in log.read(run)} == {"train", "valid"}
+    assert configs.load_config(PretrainConfig, run / "run.yaml") == settings(home)
+    assert {line["kind"] for line in log.read_log(run)} == {"train", "valid"}
     last = checkpoint.latest(run)
     assert last.step == 6
     identity = last.state["identity"]
@@ -79,7 +79,7 @@ def test_a_corpus_and_a_tokenizer_become_a_model(home, tmp_path):
     assert identity["train.precision"] in ("float32", "bfloat16")  # what "auto" came to on this machine
     assert identity["corpus"] == results["identity"]["corpus"] != settings(home).corpus
 
-    model = load(run / "model")
+    model = load_model(run / "model")
     assert set(model.heads) == {"mlm", "pair"}
     saved = checkpoint.latest(run).tensors(checkpoint.MODEL)
     for name, parameter in model.named_parameters():
@@ -93,35 +93,35 @@ def fresh_word_embeddings(model):
 
 def test_the_same_call_again_reads_the_results_and_another_one_is_refused(home, tmp_path, capsys):
     run = tmp_path / "run"
-    first = pretrain(settings(home), run)
+    first = run_pretrain(settings(home), run)
     files = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
-    assert pretrain(settings(home), run) == json.loads(json.dumps(first))
+    assert run_pretrain(settings(home), run) == json.loads(json.dumps(first))
     assert "finished already" in capsys.readouterr().err.replace("\n", " ")
     assert {path: path.stat().st_mtime_ns for path in files} == files
 
     with pytest.raises(UsageError, match=r"optim.lr: 0.0001 -> 0.0002\n.*--allow-change optim.lr"):
-        pretrain(settings(home, "optim.lr=2e-4"), run)
-    longer = pretrain(settings(home, "train.steps=8"), run, allow_change=("train.steps",))
+        run_pretrain(settings(home, "optim.lr=2e-4"), run)
+    longer = run_pretrain(settings(home, "train.steps=8"), run, allow_change=("train.steps",))
     assert longer["step"] == 8
-    assert pretrain(settings(home, "train.steps=2"), run, overwrite=True)["step"] == 2
+    assert run_pretrain(settings(home, "train.steps=2"), run, overwrite=True)["step"] == 2
 
 
 def test_a_moved_corpus_is_the_same_corpus_and_a_changed_one_is_not(home, tmp_path):
     run = tmp_path / "run"
-    pretrain(settings(home), run)
+    run_pretrain(settings(home), run)
     moved = tmp_path / "moved"
     make_corpus(moved, documents(60))
-    assert pretrain(settings(home, corpus=str(moved)), run)["step"] == 6
+    assert run_pretrain(settings(home, corpus=str(moved)), run)["step"] == 6
     other = tmp_path / "other"
     make_corpus(other, documents(60, seed=1))
     with pytest.raises(UsageError, match="corpus: "):
-        pretrain(settings(home, corpus=str(other)), run)
+        run_pretrain(settings(home, corpus=str(other)), run)
 
 
 def test_a_model_folder_is_gone_on_from(home, tmp_path):
-    pretrain(settings(home, "train.steps=2"), tmp_path / "a")
+    run_pretrain(settings(home, "train.steps=2"), tmp_path / "a")
     plain = ["max_length=32", "train.steps=1", "train.batch_size=8", "train.device=cpu", "optim.lr=1e-30"]
-    config = configs.load(
+    config = configs.load_config(
         PretrainConfig,
         None,
         plain,
@@ -129,15 +129,15 @@ def test_a_model_folder_is_gone_on_from(home, tmp_path):
         tokenizer=str(home / "tokenizer"),
         model=str(tmp_path / "a" / "model"),
     )
-    pretrain(config, tmp_path / "b")
-    a, b = (load(tmp_path / run / "model") for run in "ab")
+    run_pretrain(config, tmp_path / "b")
+    a, b = (load_model(tmp_path / run / "model") for run in "ab")
     torch.testing.assert_close(a.word_embeddings, b.word_embeddings, rtol=0, atol=1e-6)
 
 
 def test_next_sentence_prediction_can_be_left_out(home, tmp_path):
-    results = pretrain(settings(home, "objectives.nsp=null"), tmp_path / "run")
+    results = run_pretrain(settings(home, "objectives.nsp=null"), tmp_path / "run")
     assert "nsp_loss" not in results["valid"]
-    assert set(load(tmp_path / "run" / "model").heads) == {"mlm"}
+    assert set(load_model(tmp_path / "run" / "model").heads) == {"mlm"}
 
 
 # Bad input -----------------------------------------------------------------------------------------------------------
@@ -158,22 +158,24 @@ def test_next_sentence_prediction_can_be_left_out(home, tmp_path):
 )
 def test_what_cannot_work_is_one_clear_error_and_leaves_no_folder(home, tmp_path, overrides, error, message):
     with pytest.raises(error, match=message):
-        pretrain(settings(home, *overrides), tmp_path / "run")
+        run_pretrain(settings(home, *overrides), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_with_files_of_the_user_is_left_as_it_is(home, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="contains files that are not a run"):
-        pretrain(settings(home), tmp_path)
+        run_pretrain(settings(home), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_one_document_cannot_teach_next_sentence_prediction(home, tmp_path):
     make_corpus(tmp_path / "one", documents(1, sentences=300))
     with pytest.raises(DataError, match=r"objectives\.nsp=null"):
-        pretrain(settings(home, corpus=str(tmp_path / "one")), tmp_path / "run")
-    assert pretrain(settings(home, "objectives.nsp=null", corpus=str(tmp_path / "one")), tmp_path / "run")["step"] == 6
+        run_pretrain(settings(home, corpus=str(tmp_path / "one")), tmp_path / "run")
+    assert (
+        run_pretrain(settings(home, "objectives.nsp=null", corpus=str(tmp_path / "one")), tmp_path / "run")["step"] == 6
+    )
 
 
 # Plans and the command line ------------------------------------------------------------------------------------------
@@ -247,10 +249,10 @@ def test_what_the_name_of_a_preset_and_one_batch_size_do_not_say_is_said(home, t
 
 def test_a_recipe_is_known_by_its_name_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    named = configs.load(PretrainConfig, "pretrain-small-cpu", corpus="c", tokenizer="t")
+    named = configs.load_config(PretrainConfig, "pretrain-small-cpu", corpus="c", tokenizer="t")
     (tmp_path / "mine.yaml").write_text("extends: pretrain-small-cpu\nmodel: bert-tiny\n")
-    mine = configs.load(PretrainConfig, "mine.yaml", corpus="c", tokenizer="t")
+    mine = configs.load_config(PretrainConfig, "mine.yaml", corpus="c", tokenizer="t")
     assert (named.model, mine.model) == ("bert-mini", "bert-tiny")
     assert mine.optim == named.optim
     with pytest.raises(UsageError, match="Did you mean 'pretrain-small-cpu'"):
-        configs.load(PretrainConfig, "pretrain-smal-cpu", corpus="c", tokenizer="t")
+        configs.load_config(PretrainConfig, "pretrain-smal-cpu", corpus="c", tokenizer="t")

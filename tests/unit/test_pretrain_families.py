@@ -10,7 +10,7 @@ from test_pretrain import home, settings, thread
 
 from bertie import families
 from bertie.errors import UsageError
-from bertie.runs.pretrain import pretrain
+from bertie.runs.pretrain import run_pretrain
 from bertie.runs.pretraining import PreparedRun
 
 assert home
@@ -38,7 +38,7 @@ ALONE = ["objectives.mlm=null", "objectives.nsp=null"]
 def test_a_preset_stays_of_its_family(
     home: Any, tmp_path: Path, preset: str, overrides: list[str], architecture: str
 ) -> None:
-    pretrain(settings(home, *overrides, model=preset), tmp_path / "run")
+    run_pretrain(settings(home, *overrides, model=preset), tmp_path / "run")
     model, report = families.load(tmp_path / "run" / "model")
     assert not report.fresh
     assert model.public["architectures"] == [architecture]
@@ -48,7 +48,7 @@ def test_an_electra_run_keeps_both_models(home: Any, tmp_path: Path) -> None:
     config = settings(
         home, *ALONE, "objectives.rtd={size: 0.5}", "train.save_every=2", model="electra-small-discriminator"
     )
-    results = pretrain(config, tmp_path / "run")
+    results = run_pretrain(config, tmp_path / "run")
     assert {"generator_loss", "rtd_loss", "rtd_accuracy"} <= set(results["valid"])
     assert results["valid"]["loss"] == pytest.approx(
         results["valid"]["generator_loss"] + 50 * results["valid"]["rtd_loss"]
@@ -60,7 +60,7 @@ def test_an_electra_run_keeps_both_models(home: Any, tmp_path: Path) -> None:
     assert generator.config.hidden_size == discriminator.config.hidden_size // 2
     assert torch.equal(generator.word_embeddings, discriminator.word_embeddings)
     again = config.model_copy(update={"model": str(tmp_path / "run" / "model"), "model_overrides": {}})
-    assert pretrain(again, tmp_path / "more")["step"] == 6
+    assert run_pretrain(again, tmp_path / "more")["step"] == 6
 
 
 def test_a_rate_that_changes_is_resumed_as_it_was(home: Any, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_rate_that_changes_is_resumed_as_it_was(home: Any, tmp_path: Path) -> 
     def counts(run: Path) -> list[int]:
         predicted: list[int] = []
         config = settings(home, "objectives.nsp=null", rate, "train.save_every=2", "train.log_every=1")
-        results = pretrain(config, run)
+        results = run_pretrain(config, run)
         assert results["step"] == 6
         source = PreparedRun(config).data.source
         for step in range(6):
@@ -92,5 +92,5 @@ def test_heads_that_no_class_of_the_family_has_are_refused_before_the_run(home: 
     with pytest.raises(
         UsageError, match=r"No public gpt2 class has the head mlm\. .* The nearest preset that can: bert"
     ):
-        pretrain(settings(home, "objectives.nsp=null", model="gpt2"), tmp_path / "run")
+        run_pretrain(settings(home, "objectives.nsp=null", model="gpt2"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

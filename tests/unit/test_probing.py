@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import bertie as library
 from bertie.apps.probe import contexts, labels, probes, run, trees
-from bertie.apps.probe.sentences import Sentence, read, source, spaced_sentence
+from bertie.apps.probe.sentences import Sentence, read_sentences, source, spaced_sentence
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json, write_json
 from bertie.metrics.base import Float
@@ -101,7 +101,7 @@ def test_a_linear_map_that_hides_trees_is_found(monkeypatch: pytest.MonkeyPatch)
         x[:, : len(tree.heads)] = paths(tree)
         x[:, 8:] = rng.normal(size=(len(x), 16)) * 2
         vectors.append((x @ turn).astype(np.float32))
-    map_HR = trees.fit(vectors[:120], told[:120])
+    map_HR = trees.fit_structural_probe(vectors[:120], told[:120])
     found = [trees.predicted(x, map_HR) for x in vectors[120:]]
     edges, rho = trees.edge_counts(found, told[120:])
     plain, _ = trees.edge_counts([trees.predicted(x, np.eye(24, dtype=np.float32)) for x in vectors[120:]], told[120:])
@@ -130,7 +130,7 @@ def test_labels_are_those_of_scikit_learn_on_scaled_vectors() -> None:
 
 def test_control_labels_follow_words() -> None:
     rng = np.random.default_rng(0)
-    items = labels.of_words(lambda one: one.upos)
+    items = labels.label_words(lambda one: one.upos)
     a, b = (items([random_sentence(rng, 6) for _ in range(40)]) for _ in range(2))
     told, truth = labels.control_labels(a, b, 3)
     by_word = dict(zip(a.keys, told, strict=True))
@@ -149,10 +149,10 @@ def test_a_probe_and_its_control_are_told_apart() -> None:
         tags = [list(WORDS).index(tag) for one in sentences for tag in one.upos]
         return (np.eye(8)[tags] + rng.normal(size=(len(tags), 8)) * 0.1).astype(np.float32)
 
-    samples = [probes.Sample(some, vectors(some)) for some in (train, test)]
+    samples = [probes.ProbeSample(some, vectors(some)) for some in (train, test)]
     found = [probe.measure(*samples, control=on, seed=0) for on in (False, True)]
     parts = dict(zip(probes.PROBE_PARTS, [*found, *found], strict=True))
-    figures = probes.figures(parts, "accuracy")
+    figures = probes.compute_metric_figures(parts, "accuracy")
     assert figures["model"] > 0.99
     assert figures["control"] < 0.75
     low, high = figures["interval_95"]["selectivity"]
@@ -232,16 +232,16 @@ def test_a_run_through_the_command_line(encoder: Path, files: Path, bertie: Comm
 def test_a_stopped_run_continues(encoder: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"train": [files / "a.conllu"], "probes": ["pos", "distance"], "sentences": 20, "device": "cpu"}
     whole = library.probe(encoder, output=files / "whole", **options)
-    measured = run.Unit.measure
+    measured = run.ProbeUnit.measure
     calls = []
 
-    def stop(unit: run.Unit, layer: int, seed: int) -> list[dict[str, object]]:
+    def stop(unit: run.ProbeUnit, layer: int, seed: int) -> list[dict[str, object]]:
         calls.append((unit.name, layer))
         if len(calls) == 3:
             raise KeyboardInterrupt
         return measured(unit, layer, seed)
 
-    monkeypatch.setattr(run.Unit, "measure", stop)
+    monkeypatch.setattr(run.ProbeUnit, "measure", stop)
     with pytest.raises(KeyboardInterrupt):
         library.probe(encoder, output=files / "part", **options)
     with open(files / "part" / "rows.jsonl", "a") as rows:
@@ -290,7 +290,7 @@ def test_files_are_sampled_and_split(files: Path) -> None:
     assert not {one.text for one in found.train} & {one.text for one in found.test}
     assert source(files / "a.conllu", most=10, seed=0) == found
     (files / "t.txt").write_text("a b\n\nc\n")
-    assert [one.words for one in read(files / "t.txt") if isinstance(one, Sentence)] == [("a", "b"), ("c",)]
+    assert [one.words for one in read_sentences(files / "t.txt") if isinstance(one, Sentence)] == [("a", "b"), ("c",)]
 
 
 # A word in several texts ---------------------------------------------------------------------------------------------
@@ -363,5 +363,5 @@ def test_texts_of_a_table_are_sentences(tmp_path, suffix):
     rows = {"jsonl": '{"text": "Ada rows."}\n', "json": '[{"text": "Ada rows."}]', "csv": "text\nAda rows.\n"}
     path = tmp_path / f"a.{suffix}"
     path.write_text(rows[suffix])
-    (sentence,) = read(path)
+    (sentence,) = read_sentences(path)
     assert (sentence.text, sentence.words) == ("Ada rows.", ("Ada", "rows."))

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.compression.importance import Seen, importance
+from bertie.compression.importance import InputStatistics, importance
 from bertie.compression.prune import _refit, prune, spread_layers
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
-from bertie.runs.weights import load as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.tasks import SequenceTask
 from bertie.tasks.source import TaskSource
 from bertie.text.tokenizer import Tokenizer
@@ -96,7 +96,7 @@ def test_what_stays_takes_over_what_is_gone():
     weight, bias = torch.randn(4, 9, generator=draw), torch.randn(4, generator=draw)
     ones = torch.cat([x, torch.ones(500, 1)], 1)
     state = {"m.weight": weight.clone(), "m.bias": bias.clone()}
-    _refit(state, "m", torch.arange(6), Seen(torch.zeros(9), ones.T @ ones, 500))
+    _refit(state, "m", torch.arange(6), InputStatistics(torch.zeros(9), ones.T @ ones, 500))
     wanted, found = x @ weight.T + bias, x[:, :6] @ state["m.weight"].T + state["m.bias"]
     assert float((found - wanted).abs().max()) < 0.05
     assert float((x[:, :6] @ weight[:, :6].T + bias - wanted).abs().max()) > 5

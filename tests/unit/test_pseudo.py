@@ -11,10 +11,10 @@ from bertie.errors import DataError, UsageError
 from bertie.infer.pseudo import pseudo_perplexity
 from bertie.models.surgery import with_vocabulary
 from bertie.runs.config import PretrainConfig
-from bertie.runs.domains import table
-from bertie.runs.pretrain import pretrain
-from bertie.runs.weights import load
-from bertie.text.resize import extend
+from bertie.runs.domains import format_domains
+from bertie.runs.pretrain import run_pretrain
+from bertie.runs.weights import load_model
+from bertie.text.resize import add_tokens
 
 assert home
 assert thread  # fixtures
@@ -26,7 +26,7 @@ TEXTS = ["The old cat sees a bird.", "A small dog likes the red house near the r
 def start(home, tmp_path_factory):
     """A model that has read the first corpus for a while."""
     run = tmp_path_factory.mktemp("start") / "run"
-    pretrain(settings(home, "train.steps=60", "optim.lr=2e-3", "train.batch_size=16"), run)
+    run_pretrain(settings(home, "train.steps=60", "optim.lr=2e-3", "train.batch_size=16"), run)
     return run / "model"
 
 
@@ -50,7 +50,7 @@ def by_hand(model, text):
 
 
 def test_it_is_the_mean_of_hiding_each_token_by_itself(start):
-    model = load(start)
+    model = load_model(start)
     found = pseudo_perplexity(model.train(), TEXTS)
     assert model.training  # left as it came
     model.eval()
@@ -64,7 +64,7 @@ def test_it_is_the_mean_of_hiding_each_token_by_itself(start):
 
 def test_a_model_of_known_probabilities_has_a_known_perplexity(start):
     """Whatever is hidden, this one says each piece of the vocabulary with the same probability as ever."""
-    model = load(start)
+    model = load_model(start)
     share_V = torch.linspace(1, 9, model.config.vocab_size).double()
     share_V = share_V / share_V.sum()
     with torch.no_grad():
@@ -80,7 +80,7 @@ def test_a_model_of_known_probabilities_has_a_known_perplexity(start):
 
 
 def test_words_the_vocabulary_does_not_know_make_it_worse(start):
-    model = load(start)
+    model = load_model(start)
     known = "over a river and near a red river"
     words = known.split()
     figures = []
@@ -95,7 +95,7 @@ def test_words_the_vocabulary_does_not_know_make_it_worse(start):
 
 
 def test_what_cannot_be_scored_is_left_out_and_counted(start):
-    model = load(start)
+    model = load_model(start)
     found = pseudo_perplexity(model, [*TEXTS, "", "the cat " * 100], max_length=40)
     assert (found.texts, found.left_out) == (3, 2)
     with pytest.raises(DataError, match="None of the 2 texts"):
@@ -107,33 +107,33 @@ def test_what_cannot_be_scored_is_left_out_and_counted(start):
 
 def domain(home, start, *overrides, **values):
     short = ["max_length=32", "train.steps=40", "train.batch_size=16", "train.device=cpu", "optim.lr=2e-3"]
-    return configs.load(PretrainConfig, None, [*short, *overrides], model=str(start), **values)
+    return configs.load_config(PretrainConfig, None, [*short, *overrides], model=str(start), **values)
 
 
 def test_a_domain_is_learned_and_the_table_says_so(home, start, tmp_path):
     """With a vocabulary that was extended by a word of the domain, and a replay of the first corpus."""
     texts = [text.replace("cat", "aardvark").replace("sees", "bird bird") for text in documents(60, seed=3)]
     other = make_corpus(tmp_path / "domain", texts)
-    model = load(start)
-    grown = with_vocabulary(model, extend(model.tokenizer, ["aardvark"]))
+    model = load_model(start)
+    grown = with_vocabulary(model, add_tokens(model.tokenizer, ["aardvark"]))
     grown.save_pretrained(tmp_path / "grown", tokenizer=grown.tokenizer)
     mix = f"corpora=[{{path: {other}, weight: 3}}, {{path: {home / 'corpus'}, weight: 1}}]"
-    results = pretrain(domain(home, tmp_path / "grown", mix, "pseudo_perplexity=8"), tmp_path / "run")
+    results = run_pretrain(domain(home, tmp_path / "grown", mix, "pseudo_perplexity=8"), tmp_path / "run")
     found = results["pseudo_perplexity"]
     assert found["domain"]["after"]["per_token"] < 0.8 * found["domain"]["before"]["per_token"]
     assert found["corpus"]["after"]["tokens"] == found["corpus"]["before"]["tokens"]
     assert found["corpus"]["after"]["texts"] == 8
-    assert table(found).splitlines()[1].startswith("domain")
-    after = load(tmp_path / "run" / "model")
+    assert format_domains(found).splitlines()[1].startswith("domain")
+    after = load_model(tmp_path / "run" / "model")
     assert after.tokenizer.encode("aardvark").tokens[1] == "aardvark"
 
 
 def test_what_is_missing_is_said(home, start, tmp_path):
     small = make_corpus(tmp_path / "small", documents(2, sentences=150))
     with pytest.raises(DataError, match="too small to hold out documents"):
-        pretrain(domain(home, start, "pseudo_perplexity=8", corpus=str(small)), tmp_path / "run")
+        run_pretrain(domain(home, start, "pseudo_perplexity=8", corpus=str(small)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(UsageError, match="tokenizer is missing"):
-        pretrain(settings(home, tokenizer=""), tmp_path / "run")
+        run_pretrain(settings(home, tokenizer=""), tmp_path / "run")
     with pytest.raises(UsageError, match="bert-tiny is a preset"):
-        pretrain(settings(home, "pseudo_perplexity=5"), tmp_path / "run")
+        run_pretrain(settings(home, "pseudo_perplexity=5"), tmp_path / "run")

@@ -118,7 +118,7 @@ def test_reading_is_repeatable_and_ordered(package: Path):
 def test_the_standard_library_is_a_package_and_knows_its_distribution_names():
     assert (pydocs.locate("stdlib") / "json").is_dir()
     assert pydocs.locate("scikit-learn") == pydocs.locate("sklearn")
-    json = pydocs.read(pydocs.locate("stdlib") / "json" / "decoder.py", "stdlib", pydocs.locate("stdlib"))
+    json = pydocs.read_module(pydocs.locate("stdlib") / "json" / "decoder.py", "stdlib", pydocs.locate("stdlib"))
     assert json is not None
     assert json.name == "json.decoder"
     assert "json.decoder.JSONDecoder" in [passage.name for passage in json.passages]

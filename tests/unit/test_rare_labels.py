@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import bertie
-from bertie.metrics.base import called, summary, undefined
+from bertie.metrics.base import called, summarize_metrics, undefined
 from bertie.metrics.confusion import Confusion, leading, rarest
 from bertie.metrics.numbers import Numbers
 from bertie.runs.compare import RunComparison
@@ -44,7 +44,7 @@ def test_the_label_of_f1_is_named_and_can_be_chosen() -> None:
         report = scores.report()
         assert report["positive"] == {"f1": label}
         assert report["f1"] == pytest.approx(value) == report["per_label"][label]["f1"]
-        assert f"f1 of '{label}' {value:.3f}" in summary(report, ["f1"])
+        assert f"f1 of '{label}' {value:.3f}" in summarize_metrics(report, ["f1"])
     of_three = Confusion(("x", "y", "z"), positive="x")
     of_three.add(["y"], ["y"])
     assert "f1 of 'x'" in undefined(of_three.report())[1]

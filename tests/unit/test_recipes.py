@@ -10,7 +10,7 @@ from bertie import settings as configs
 from bertie.objectives.rtd import ReplacedTokens
 from bertie.runs.config import PretrainConfig
 from bertie.runs.phases import phases
-from bertie.runs.pretrain import pretrain
+from bertie.runs.pretrain import run_pretrain
 from bertie.text.tokenizer import Tokenizer
 
 assert home
@@ -25,7 +25,7 @@ def folders(home):
     """A teacher, or a model to continue from."""
     tokenizer = Tokenizer.load(home / "tokenizer")
     shape = families.config("bert-tiny", vocab_size=tokenizer.vocab_size, **NANO)
-    model = families.build(shape, heads=objectives.build({"mlm": {}}).heads)
+    model = families.build(shape, heads=objectives.build_objective({"mlm": {}}).heads)
     families.save(model, home / "model", tokenizer=tokenizer)
     return home
 
@@ -34,7 +34,7 @@ def folders(home):
 def test_a_recipe_runs_to_its_end(folders, recipe, tmp_path):
     small = ["train.batch_size=4", "train.micro_batch_size=2", "train.device=cpu"]
     small += ["train.steps=10", "train.log_every=5", "train.precision=fp32"]
-    given = configs.load(PretrainConfig, recipe)
+    given = configs.load_config(PretrainConfig, recipe)
     paths = {"corpus": str(folders / "corpus"), "tokenizer": str(folders / "tokenizer")}
     if given.corpora:
         small.append(f"corpora=[{{path: {folders / 'corpus'}, weight: 4}}]")
@@ -52,7 +52,7 @@ def test_a_recipe_runs_to_its_end(folders, recipe, tmp_path):
         small += [f"objectives.distil.teacher={folders / 'model'}", "objectives.distil.layers=[0,1]"]
     if "hidden" in given.objectives:
         small += [f"objectives.hidden.teacher={folders / 'model'}"]
-    results = pretrain(configs.load(PretrainConfig, recipe, small, **paths), tmp_path / "run")
+    results = run_pretrain(configs.load_config(PretrainConfig, recipe, small, **paths), tmp_path / "run")
     assert (results["step"], results["plan"]["steps"]) == (10, 10)
     assert {f"{name}_loss" for name, options in given.objectives.items() if options is not None} <= set(
         results["train"]
@@ -64,7 +64,7 @@ def test_a_recipe_runs_to_its_end(folders, recipe, tmp_path):
 
 
 def recipe(name):
-    return configs.load(PretrainConfig, f"pretrain-{name}", corpus="c", tokenizer="t")
+    return configs.load_config(PretrainConfig, f"pretrain-{name}", corpus="c", tokenizer="t")
 
 
 def test_bert_has_the_published_numbers():
@@ -106,7 +106,7 @@ def test_a_recipe_has_the_numbers_its_family_states(name, family):
 
 
 def test_electra_s_generator_is_a_quarter():
-    built = objectives.build(recipe("electra-small").objectives)
+    built = objectives.build_objective(recipe("electra-small").objectives)
     assert isinstance(built, ReplacedTokens)
     assert (built.size, built.weight) == (0.25, 50.0)
 

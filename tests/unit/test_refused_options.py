@@ -10,7 +10,7 @@ from bertie.errors import UsageError
 from bertie.io.table_format import TableFormat
 from bertie.runs.config import EMBED_OPTIONS, FinetuneConfig, PretrainConfig
 from bertie.runs.published import check_published
-from bertie.settings import Config, load
+from bertie.settings import Config, load_config
 from bertie.tasks.embed import EmbedTask
 from toys import CommandLine, toy_model
 
@@ -114,7 +114,7 @@ def test_columns_that_mean_something_are_read(tmp_path: Path, bertie: CommandLin
 )
 def test_a_setting_of_another_section_is_named(kind: type[FinetuneConfig], override: str, told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        load(kind, None, [override], model="bert-tiny")
+        load_config(kind, None, [override], model="bert-tiny")
 
 
 @pytest.mark.parametrize("config", [FinetuneConfig, PretrainConfig])

@@ -13,8 +13,8 @@ from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.relations import RelationScores, mean_area
 from bertie.tasks.base import Prediction
-from bertie.tasks.datasets import DATASETS, check
-from bertie.tasks.relation import Entity, RelationExample, RelationTask
+from bertie.tasks.datasets import DATASETS, check_dataset
+from bertie.tasks.relation import RelationEntity, RelationExample, RelationTask
 from bertie.tasks.render import TextSpan
 from toys import FAST, CommandLine, toy_model
 
@@ -65,7 +65,7 @@ def test_names_are_marked_whichever_comes_first(tmp_path: Path) -> None:
 
 def test_the_page_marks_both_names_however_far_into_the_text_they_stand() -> None:
     text = "x" * 2000 + " Rome saw Ada." + "y" * 2000
-    place, person = Entity(2001, 2005, "LOC"), Entity(2010, 2013, "PER")
+    place, person = RelationEntity(2001, 2005, "LOC"), RelationEntity(2010, 2013, "PER")
     example = RelationExample((text,), "per:origin", 1, "", (person, place))
     answer = Prediction("no_relation", 0.7, {"no_relation": 0.7, "org:founded_by": 0.2, "per:origin": 0.1})
     task = RelationTask(LABELS)
@@ -174,7 +174,7 @@ def test_klue_re_from_files_to_answers(tmp_path: Path, bertie: CommandLine) -> N
     ]
     for split in ("train", "dev"):
         write(tmp_path / f"klue-re-v1.1_{split}.json", rows)
-    assert [checked.rows for checked in check(DATASETS["klue-re"], tmp_path)] == [24, 24]
+    assert [checked.rows for checked in check_dataset(DATASETS["klue-re"], tmp_path)] == [24, 24]
     model = toy_model(tmp_path / "toy", [*names, *" ".join(verbs).split(), "<", "subj", "obj", "/", ">", "."])
     data = ("--data", "klue-re", "--data-dir", tmp_path)
     bertie.good("finetune", model, *data, "-o", tmp_path / "run", "--seeds", 1, "epochs=50", "max_length=32", *FAST)

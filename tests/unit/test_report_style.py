@@ -190,7 +190,7 @@ def test_columns_of_numbers_stand_to_the_right_under_heads_that_do():
 
 
 def test_a_page_ends_with_how_it_was_made():
-    report = Report("t").footer(made="2026-11-22 06:00 UTC", command="bertie x -c <a>", docs="training")
+    report = Report("t").footer(origin="2026-11-22 06:00 UTC", command="bertie x -c <a>", docs="training")
     footer = report.render().partition("<footer>")[2]
     for expected in ("Bertie", "2026-11-22", "bertie x -c &lt;a&gt;", "bertie help training"):
         assert expected in footer

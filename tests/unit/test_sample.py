@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bertie.apps import sample
-from bertie.apps.sample import SAMPLE_TABLES, Row, Table, korean, pictures, scenes, table
+from bertie.apps.sample import SAMPLE_TABLES, Sample, _Row, korean, pictures, scenes, table
 from bertie.apps.sample.names import PROPER_NAMES
 from bertie.apps.sample.reviews import GRAMMARS, REVIEW_LABELS
 from bertie.cli.table import app
@@ -60,7 +60,7 @@ def run(*words: object) -> tuple[int, str]:
     return done.exit_code, done.stdout
 
 
-def fingerprint(rows: list[Row]) -> str:
+def fingerprint(rows: list[_Row]) -> str:
     values = [list(row.values()) for row in rows]
     return xxhash.xxh3_64_hexdigest(json.dumps(values, ensure_ascii=False).encode())
 
@@ -91,7 +91,7 @@ def test_labels_of_reviews_are_balanced_and_follow_from_the_words(language: str)
 
 
 def test_a_grammar_that_has_said_everything_says_so(monkeypatch: pytest.MonkeyPatch):
-    three = Table("three rows", 5, ".csv", {"en": lambda index, rng: {"text": str(index % 3)}})
+    three = Sample("three rows", 5, ".csv", {"en": lambda index, rng: {"text": str(index % 3)}})
     monkeypatch.setattr(sample, "SAMPLE_TABLES", Registry("table", [("three", three)]))
     with pytest.raises(UsageError, match="--rows 3"):
         table("three")

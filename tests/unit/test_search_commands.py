@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from bertie.apps.search import models
-from bertie.apps.search.evaluate import evaluate
-from bertie.apps.search.index import IndexConfig, remove_documents
+from bertie.apps.search.evaluate import evaluate_stages
+from bertie.apps.search.index import IndexConfig, drop_documents
 from bertie.apps.search.index import index as make
-from bertie.apps.search.questions import read
+from bertie.apps.search.questions import read_questions
 from bertie.apps.search.retrieval import RETRIEVAL_METRICS, of_ranking
-from bertie.apps.search.searcher import Depth, Searcher
+from bertie.apps.search.searcher import SearchDepth, Searcher
 from bertie.errors import DataError, UsageError
 
 CORPUS = [
@@ -143,7 +143,7 @@ def test_an_index_is_evaluated_by_stage(corpus: Path, bertie: Any, monkeypatch: 
     scores = {"a": 1.0, "b": 0.0, "c": 2.0}
     monkeypatch.setattr(models, "passage_relevance", lambda *given: [scores[name_of(text)] for text in given[2]])
     searcher = Searcher("index", ranker=object(), rerank_alone=True)  # type: ignore[arg-type]
-    found = evaluate(searcher, read("q.jsonl", "qrels.tsv"))
+    found = evaluate_stages(searcher, read_questions("q.jsonl", "qrels.tsv"))
     assert found["questions"] == 2
     assert found["stages"]["reranked"]["mrr@10"] == pytest.approx((1 / 2 + 1) / 2), "the Nile is above the Rhine"
     assert found["stages"]["reranked"]["against_words"]["mrr@10"]["difference"] == pytest.approx(-1 / 4)
@@ -153,7 +153,7 @@ def test_a_document_that_is_judged_wrong_answers_nothing(corpus: Path, bertie: A
     bertie.good("index", "corpus.jsonl", "-o", "index")
     Path("q.jsonl").write_text('{"_id": "1", "text": "Rhine river flows"}\n{"_id": "2", "text": "pulls the water"}\n')
     Path("qrels.tsv").write_text("1\tb\t0.0\n1\tc\t1.0\n2\tc\t0\n")  # no header: the first line is a judgment
-    first, second = read("q.jsonl", "qrels.tsv")
+    first, second = read_questions("q.jsonl", "qrels.tsv")
     store = Searcher("index").store
     assert [question.documents(store) for question in (first, second)] == [{3: 1.0}, {}]
 
@@ -161,7 +161,7 @@ def test_a_document_that_is_judged_wrong_answers_nothing(corpus: Path, bertie: A
 def test_ids_of_judgments_may_have_spaces_between_tabs(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_text('{"_id": "q 1", "text": "one"}\n{"_id": "2", "text": "two"}\n')
     (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\nq 1\td 1\t2\n\n2\t0\td2\t1\n")
-    found = read(tmp_path / "q.jsonl", tmp_path / "qrels.tsv")
+    found = read_questions(tmp_path / "q.jsonl", tmp_path / "qrels.tsv")
     assert [question.relevant for question in found] == [{"d 1": 2.0}, {"d2": 1.0}]
 
 
@@ -176,7 +176,7 @@ def test_a_file_name_may_be_no_utf8(tmp_path: Path) -> None:
     assert make([path, bad], tmp_path / "index").unchanged == 2
     with closing(Searcher(tmp_path / "index")) as searcher:
         assert searcher.search("moon").hits[0].passage.source.endswith("a\\xff.txt")
-    assert remove_documents([str(path), str(bad)], tmp_path / "index").removed == 2
+    assert drop_documents([str(path), str(bad)], tmp_path / "index").removed == 2
 
 
 def test_the_passages_of_a_row_have_its_line(tmp_path: Path) -> None:
@@ -190,11 +190,11 @@ def test_the_passages_of_a_row_have_its_line(tmp_path: Path) -> None:
 def test_answers_and_documents_of_questions(tmp_path: Path) -> None:
     path = tmp_path / "q.jsonl"
     path.write_text(json.dumps({"question": "q?", "context": "c", "answers": {"text": ["x"], "answer_start": [0]}}))
-    assert read(path)[0].answers == ("x",)
+    assert read_questions(path)[0].answers == ("x",)
     for relevant, answers in (("[broken", []), ({"d": "high"}, []), (5, []), ([], [{"span": "x"}]), ([], 5)):
         path.write_text(json.dumps({"question": "q?", "relevant": relevant, "answers": answers}))
         with pytest.raises(DataError, match=r"q\.jsonl:1"):
-            read(path)
+            read_questions(path)
 
 
 def test_documents_of_questions_by_text_and_by_file(tmp_path: Path, bertie: Any, monkeypatch: Any) -> None:
@@ -242,7 +242,7 @@ def test_more_passages_than_the_first_stage_finds_by_default(corpus: Path, berti
     assert bertie("index", "corpus.jsonl", "-o", "index")[0] == 0
     assert len(Searcher("index").search("moon", top=120).hits) == 120
     for first in (7, 100):
-        assert len(Searcher("index", depth=Depth(first=first)).search("moon", top=120).hits) == first
+        assert len(Searcher("index", depth=SearchDepth(first=first)).search("moon", top=120).hits) == first
         code, out, _ = bertie("search", "index", "moon", "-n", 120, "--first", first, "--json")
         assert (code, len(json.loads(out)["hits"])) == (0, first)
 
@@ -253,7 +253,7 @@ def test_wrong_values_in_python_get_one_error(corpus: Path) -> None:
         (lambda: make("corpus.jsonl", "index"), "Pass a list"),
         (lambda: make(["corpus.jsonl"], "index", vectors="fast"), "Unknown value 'fast' of vectors"),
         (lambda: IndexConfig(size=0), "at least 1"),
-        (lambda: Depth(first=0), "a number below 1"),
+        (lambda: SearchDepth(first=0), "a number below 1"),
         (lambda: Searcher("index").search(5), "of type int"),
         (lambda: Searcher("index").search("moon", top=-1), "at least 0"),
         (lambda: Searcher("index").search("moon", top="3"), "top is '3'"),  # type: ignore[arg-type]
@@ -269,7 +269,7 @@ def test_questions_in_every_format(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": "C1", "qas": [qa]}]}]}))
     (tmp_path / "b.jsonl").write_text(json.dumps({**qa, "context": "C1"}) + "\n")
     (tmp_path / "c.jsonl").write_text('{"query": "q", "relevant": {"d": 2}, "answers": ["C"]}\n')
-    (one,), (other,), (third,) = (read(tmp_path / name) for name in ("a.json", "b.jsonl", "c.jsonl"))
+    (one,), (other,), (third,) = (read_questions(tmp_path / name) for name in ("a.json", "b.jsonl", "c.jsonl"))
     assert one == other
     assert (one.context, one.answers) == ("C1", ("C",))
     assert (third.relevant, third.answers) == ({"d": 2.0}, ("C",))

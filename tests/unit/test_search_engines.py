@@ -19,11 +19,11 @@ import pytest
 from bertie.apps.search import models
 from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.engine import STORES, Index
-from bertie.apps.search.evaluate import evaluate
-from bertie.apps.search.index import IndexConfig, index, remove_documents
+from bertie.apps.search.evaluate import evaluate_stages
+from bertie.apps.search.index import IndexConfig, drop_documents, index
 from bertie.apps.search.models import Embedder
-from bertie.apps.search.questions import Question
-from bertie.apps.search.remote import Remote, publish
+from bertie.apps.search.questions import SearchQuestion
+from bertie.apps.search.remote import RemoteIndex, publish_index
 from bertie.apps.search.searcher import Searcher
 from bertie.errors import DataError, UsageError
 
@@ -177,9 +177,9 @@ def docs(tmp_path: Path) -> Path:
     return tmp_path / "docs"
 
 
-def remote(folder: Path, engine: tuple[str, str]) -> Remote:
+def remote(folder: Path, engine: tuple[str, str]) -> RemoteIndex:
     found = STORES[engine[0]](folder, engine[1])
-    assert isinstance(found, Remote)
+    assert isinstance(found, RemoteIndex)
     return found
 
 
@@ -208,15 +208,15 @@ def test_an_index_on_a_server_finds_what_the_folder_finds(
     with pytest.raises(DataError, match="There is no index"):
         there.get("config")
     count = Embedded(folder).count("passages")
-    assert publish(folder, there) == {"published": count, "removed": 0, "passages": count}
+    assert publish_index(folder, there) == {"published": count, "removed": 0, "passages": count}
     for question in QUESTIONS:
         same(there, folder, question)
     (docs / "sea.md").write_text("Salt and waves of the sea.", encoding="utf-8")
     index([str(docs)], folder, embedder=LETTERS)
-    remove_documents([str(docs / "lake.txt")], folder)
-    done, left = publish(folder, there), Embedded(folder).count("passages")
+    drop_documents([str(docs / "lake.txt")], folder)
+    done, left = publish_index(folder, there), Embedded(folder).count("passages")
     assert done["published"] - done["removed"] == left - count
-    assert publish(folder, there) == {"published": 0, "removed": 0, "passages": left}
+    assert publish_index(folder, there) == {"published": 0, "removed": 0, "passages": left}
     for question in QUESTIONS:
         same(there, folder, question)
     own = Embedded(folder)
@@ -226,8 +226,8 @@ def test_an_index_on_a_server_finds_what_the_folder_finds(
     text = "Salt and waves of the sea."
     assert there.documents_of(text) == own.documents_of(text) != []
     assert there.documents_named("nothing") == []
-    asked = [Question("waves", context=text), Question("Nile", context=TEXTS["rivers.txt"])]
-    assert evaluate(Searcher(there), asked)["stages"]["words"]["mrr@10"] == 1
+    asked = [SearchQuestion("waves", context=text), SearchQuestion("Nile", context=TEXTS["rivers.txt"])]
+    assert evaluate_stages(Searcher(there), asked)["stages"]["words"]["mrr@10"] == 1
     there.close()
 
 
@@ -235,12 +235,12 @@ def test_a_copy_of_another_index_is_not_changed_unasked(docs: Path, tmp_path: Pa
     folder = tmp_path / "notes"
     index([str(docs / "lake.txt")], folder)
     there = remote(folder, engine)
-    publish(folder, there)
+    publish_index(folder, there)
     index([str(docs / "rivers.txt")], folder, overwrite=True)
     with pytest.raises(UsageError, match="copy of another index"):
-        publish(folder, there)
+        publish_index(folder, there)
     assert Searcher(there).search("Geneva").hits
-    publish(folder, there, overwrite=True)
+    publish_index(folder, there, overwrite=True)
     assert not Searcher(there).search("Geneva").hits
     assert Searcher(there).search("Rhine").hits
     there.close()

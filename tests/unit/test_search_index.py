@@ -16,14 +16,14 @@ import pytest
 
 from bertie.apps.search import models
 from bertie.apps.search import store as module
-from bertie.apps.search.check import check
-from bertie.apps.search.index import IndexConfig, index, remove_documents
+from bertie.apps.search.check import verify_index
+from bertie.apps.search.index import IndexConfig, drop_documents, index
 from bertie.apps.search.models import Embedder
 from bertie.apps.search.postings import POSTINGS_BLOCK
-from bertie.apps.search.searcher import Depth, Searcher, by_ranks, by_scores
+from bertie.apps.search.searcher import SearchDepth, Searcher, by_ranks, by_scores
 from bertie.apps.search.store import MAX_TERMS, Store
 from bertie.apps.search.terms import Terms
-from bertie.apps.search.vectors import VectorFile, nearest, write
+from bertie.apps.search.vectors import VectorFile, find_nearest_rows, write_vectors
 from bertie.errors import DataError, UsageError
 from bertie.models.int8 import nearest_rows
 
@@ -140,13 +140,13 @@ def test_a_changed_index_equals_one_made_anew(docs: Path, tmp_path: Path, monkey
     (docs / "new.txt").write_text("A new lake.", encoding="utf-8")
     changes = index([str(docs)], tmp_path / "index", embedder=LETTERS)
     assert (changes.added, changes.replaced, changes.unchanged) == (1, 1, 2)
-    assert remove_documents([str(docs / "rivers.txt")], tmp_path / "index").removed == 1
+    assert drop_documents([str(docs / "rivers.txt")], tmp_path / "index").removed == 1
     (docs / "rivers.txt").rename(tmp_path / "rivers.txt")
     index([str(docs)], tmp_path / "fresh", embedder=LETTERS)
     assert state(tmp_path / "index") == state(tmp_path / "fresh")
     assert index([str(docs)], tmp_path / "index", embedder=LETTERS).unchanged == 3
     with pytest.raises(DataError, match="no documents of other"):
-        remove_documents(["other.txt"], tmp_path / "index")
+        drop_documents(["other.txt"], tmp_path / "index")
     with pytest.raises(UsageError, match="other settings"):
         index([str(docs)], tmp_path / "index", IndexConfig(Terms(korean="words")), embedder=LETTERS)
     with pytest.raises(UsageError, match="another model"):
@@ -203,7 +203,7 @@ def test_a_process_killed_at_any_write_leaves_the_index_before_or_after(
             break
         found = state(tmp_path / "index")
         assert found in (before, after), f"killed at step {number}"
-        assert number % 5 or check(tmp_path / "index")["damage"] == []
+        assert number % 5 or verify_index(tmp_path / "index")["damage"] == []
         seen["after" if found == after else "before"] += 1
         if number % 10 == 0:
             index([str(docs)], tmp_path / "index", embedder=LETTERS)
@@ -307,7 +307,7 @@ def test_two_readers_see_whole_states_while_one_writes(docs: Path, tmp_path: Pat
 
     def read(mine: set[int]) -> None:
         try:
-            searcher = Searcher(tmp_path / "index", depth=Depth(first=1000))
+            searcher = Searcher(tmp_path / "index", depth=SearchDepth(first=1000))
             while not done.is_set():
                 found = searcher.search("lake", top=1000)
                 assert all("lake" in hit.passage.text for hit in found.hits)
@@ -355,13 +355,15 @@ def test_vectors_are_searched_exactly(tmp_path: Path) -> None:
     vectors_NH = rng.standard_normal((20_000, 48)).astype(np.float32)
     vectors_NH /= np.linalg.norm(vectors_NH, axis=-1, keepdims=True)
     for part in (0, 1):
-        write(tmp_path / f"{part}", range(part * 10_000, part * 10_000 + 10_000), vectors_NH[part * 10_000 :][:10_000])
+        write_vectors(
+            tmp_path / f"{part}", range(part * 10_000, part * 10_000 + 10_000), vectors_NH[part * 10_000 :][:10_000]
+        )
     files = [VectorFile.open(tmp_path / "0"), VectorFile.open(tmp_path / "1")]
     questions_QH = vectors_NH[[5, 15_000]]
     rows_NH, scale_N = nearest_rows(vectors_NH)
     assert np.abs(rows_NH * scale_N[:, None] - vectors_NH).max() <= scale_N.max() / 2 * 1.001
     scores_QN = questions_QH @ (rows_NH * scale_N[:, None]).T
-    for found, scores_N in zip(nearest(files, questions_QH, 10), scores_QN, strict=True):
+    for found, scores_N in zip(find_nearest_rows(files, questions_QH, 10), scores_QN, strict=True):
         assert [i for i, _ in found] == np.argsort(-scores_N, kind="stable")[:10].tolist()
         assert [score for _, score in found] == pytest.approx(np.sort(scores_N)[::-1][:10].tolist(), abs=1e-6)
 
@@ -387,12 +389,12 @@ def test_fusion_by_scores_is_the_mean_of_both_from_0_to_1() -> None:
 def test_vectors_of_removed_passages_are_not_found(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "embed_texts", bag)
     index([str(docs)], tmp_path / "index", embedder=LETTERS)
-    remove_documents([str(docs / "sea.md")], tmp_path / "index")
+    drop_documents([str(docs / "sea.md")], tmp_path / "index")
     searcher = Searcher(tmp_path / "index", embedder=object())  # type: ignore[arg-type]
     found = searcher.search("the sea tides rise", vector=bag(None, ["the sea tides rise twice a day"])[0])
     assert {hit.passage.source for hit in found.hits} == {str(docs / "rivers.txt"), str(docs / "세종.txt")}
     assert set(found.rankings) == {"words", "vectors", "fused"}
-    remove_documents([str(docs)], tmp_path / "index")
+    drop_documents([str(docs)], tmp_path / "index")
     index([str(docs)], tmp_path / "index", embedder=LETTERS)
     assert len(list((tmp_path / "index").glob("vectors-*"))) == 1, "the file without a passage is gone"
 
@@ -400,17 +402,17 @@ def test_vectors_of_removed_passages_are_not_found(docs: Path, tmp_path: Path, m
 def test_damage_is_found_and_named(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "embed_texts", bag)
     index([str(docs)], tmp_path / "index", embedder=LETTERS)
-    assert check(tmp_path / "index")["damage"] == []
+    assert verify_index(tmp_path / "index")["damage"] == []
     (vectors,) = (tmp_path / "index").glob("vectors-*")
     data = bytearray(vectors.read_bytes())
     data[-1] ^= 1
     vectors.write_bytes(data)
-    assert "its hash differs" in check(tmp_path / "index")["damage"][0]
+    assert "its hash differs" in verify_index(tmp_path / "index")["damage"][0]
     vectors.unlink()
-    assert "is missing" in check(tmp_path / "index")["damage"][0]
+    assert "is missing" in verify_index(tmp_path / "index")["damage"][0]
     path = tmp_path / "index" / "index.sqlite"
     path.write_bytes(path.read_bytes().replace(b"The Rhine flows", b"The Rhone flows"))
-    assert any("does not match its hash" in line for line in check(tmp_path / "index")["damage"])
+    assert any("does not match its hash" in line for line in verify_index(tmp_path / "index")["damage"])
     for text in (b"", b"not a database" * 100):
         path.write_bytes(text)
         with pytest.raises(DataError):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bertie.apps.search import readers
 from bertie.apps.search.passages import OVERLAP_WORDS, passages
-from bertie.apps.search.readers import Document, Reading, expand, read
+from bertie.apps.search.readers import Reading, SourceDocument, expand, read_documents
 from bertie.apps.search.snippets import snippet
 from bertie.apps.search.terms import Terms
 from bertie.errors import DataError
@@ -80,14 +80,14 @@ def test_documents_have_names_titles_and_lines(tmp_path: Path) -> None:
     found = {}
     for name, text in files.items():
         (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-        found[name] = list(read(str(tmp_path / name), Reading()))
+        found[name] = list(read_documents(str(tmp_path / name), Reading()))
     good, bad = found["corpus.jsonl"][0], found["corpus.jsonl"][1:]
-    assert good == Document("One.", "d1", "T", row=1)
+    assert good == SourceDocument("One.", "d1", "T", row=1)
     assert [(one.line, isinstance(one, BadRecord)) for one in bad] == [(2, True), (3, True), (4, True)]
-    assert found["table.csv"] == [Document("Hello", "7", "Seven", row=2)]
+    assert found["table.csv"] == [SourceDocument("Hello", "7", "Seven", row=2)]
     assert [one.text.strip() for one in found["wiki_00"]] == ["Text of A.", "Text of B."]
     assert [one.title for one in found["wiki_00"]] == ["A", "B"]
-    assert found["table.csv.gz"] == [Document("Hello", row=2)]
+    assert found["table.csv.gz"] == [SourceDocument("Hello", row=2)]
     assert found["a.md"][0].title == "Head"
     assert [one.text for one in found["squad.json"]] == ["C1"]
     assert "CP949" in found["korean.txt"][0].reason
@@ -111,10 +111,10 @@ def test_a_web_page_gives_its_main_text(tmp_path: Path) -> None:
     page = f"{head}<article>{body}</article></body></html>"
     (tmp_path / "a.html").write_text(page)
     (tmp_path / "empty.html").write_text("<html></html>")
-    (found,) = read(str(tmp_path / "a.html"), Reading())
+    (found,) = read_documents(str(tmp_path / "a.html"), Reading())
     assert found.title == "Tides & moon"
     assert "The tide number 7 rises" in found.text
-    assert isinstance(next(read(str(tmp_path / "empty.html"), Reading())), BadRecord)
+    assert isinstance(next(read_documents(str(tmp_path / "empty.html"), Reading())), BadRecord)
 
 
 def test_a_pdf_gives_its_pages(tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ def test_a_pdf_gives_its_pages(tmp_path: Path) -> None:
     end = b"xref\n0 6\n0000000000 65535 f \n%btrailer << /Root 1 0 R /Size 6 >>\nstartxref\n%d\n%%%%EOF"
     (tmp_path / "a.pdf").write_bytes(book + end % (table, len(book)))
     (tmp_path / "bad.pdf").write_bytes(b"%PDF-1.4 nothing")
-    page, blank = read(str(tmp_path / "a.pdf"), Reading())
+    page, blank = read_documents(str(tmp_path / "a.pdf"), Reading())
     assert (page.text.strip(), page.page) == ("Tides rise twice.", 2)
     assert "1 pages without text" in blank.reason
-    assert "not a readable PDF" in next(read(str(tmp_path / "bad.pdf"), Reading())).reason
+    assert "not a readable PDF" in next(read_documents(str(tmp_path / "bad.pdf"), Reading())).reason
 
 
 def test_half_of_a_surrogate_pair_in_a_pdf_can_be_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,9 +161,9 @@ def test_an_encrypted_pdf_is_called_so_first(tmp_path: Path, algorithm: str) -> 
         writer.add_blank_page(100, 100)
         writer.encrypt(password, "owner", algorithm=algorithm)
         writer.write(tmp_path / f"{password or 'open'}.pdf")
-    (found,) = read(str(tmp_path / "secret.pdf"), Reading())
+    (found,) = read_documents(str(tmp_path / "secret.pdf"), Reading())
     assert found.reason.startswith("the PDF is encrypted, and needs its password")
-    (found,) = read(str(tmp_path / "open.pdf"), Reading())
+    (found,) = read_documents(str(tmp_path / "open.pdf"), Reading())
     assert found.reason == "1 pages without text (scanned?)"
 
 
@@ -186,7 +186,7 @@ def test_an_encrypted_pdf_names_the_library_that_decrypts_it(tmp_path: Path, mon
 def test_a_workbook_with_a_password_is_called_so_first(tmp_path: Path) -> None:
     pytest.importorskip("openpyxl")
     (tmp_path / "a.xlsx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(512))
-    (found,) = read(str(tmp_path / "a.xlsx"), Reading())
+    (found,) = read_documents(str(tmp_path / "a.xlsx"), Reading())
     assert "a.xlsx has a password, or is an old .xls file" in found.reason
 
 

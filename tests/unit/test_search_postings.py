@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bertie.apps.search import postings
-from bertie.apps.search.check import check
-from bertie.apps.search.index import index, remove_documents
-from bertie.apps.search.postings import Postings, packed, unpacked
+from bertie.apps.search.check import verify_index
+from bertie.apps.search.index import drop_documents, index
+from bertie.apps.search.postings import Postings, pack_postings, unpack_postings
 from bertie.apps.search.store import Store
 from bertie.errors import DataError
 
@@ -75,15 +75,15 @@ def test_removed_passages_leave_the_arrays_when_they_are_the_most(tmp_path: Path
 def test_arrays_are_unpacked_as_they_were_packed() -> None:
     for rows in ([], [0], [0, 1, 65_535]):
         times = [min(255, 1 + row) for row in rows]
-        assert [one.tolist() for one in unpacked(packed(rows, times))] == [rows, times]
+        assert [one.tolist() for one in unpack_postings(pack_postings(rows, times))] == [rows, times]
 
 
 def test_passages_without_terms_are_found_by_no_word_and_can_be_removed(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in ("?!", "...")))
     (tmp_path / "b.jsonl").write_text(json.dumps({"text": "word " * 300}) + "\n")  # more often than is counted
     index([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")], tmp_path / "index")
-    assert check(tmp_path / "index")["damage"] == []
-    remove_documents([str(tmp_path / "a.jsonl")], tmp_path / "index")
+    assert verify_index(tmp_path / "index")["damage"] == []
+    drop_documents([str(tmp_path / "a.jsonl")], tmp_path / "index")
     store = Store(tmp_path / "index")
     assert len(store.matches(["word"], 9)) == store.count("passages")
     store.close()
@@ -92,19 +92,22 @@ def test_passages_without_terms_are_found_by_no_word_and_can_be_removed(tmp_path
 def test_damaged_postings_are_found_and_named(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("The Nile is a river.")
     index([str(tmp_path / "a.txt")], tmp_path / "index")
-    for data, told in ((packed([1], [9]), "of passage 1 are damaged"), (packed([99], [1]), "cannot be read")):
+    for data, told in (
+        (pack_postings([1], [9]), "of passage 1 are damaged"),
+        (pack_postings([99], [1]), "cannot be read"),
+    ):
         store = Store(tmp_path / "index", write=True)
         with store.writing():
             store.db.execute("UPDATE postings SET rows = ? WHERE term = 'nile'", (data,))
         store.close()
-        assert any(told in line for line in check(tmp_path / "index")["damage"])
+        assert any(told in line for line in verify_index(tmp_path / "index")["damage"])
     store = Store(tmp_path / "index", write=True)
     with pytest.raises(DataError, match="is damaged"):
         store.matches(["nile"], 3)
     for change, told in (("DELETE FROM blocks", "passage 1 has no postings"), ("DELETE FROM passages", "")):
         with store.writing():
             store.db.execute(change)
-        damage = check(tmp_path / "index")["damage"]
+        damage = verify_index(tmp_path / "index")["damage"]
         assert told in damage[0] if told else damage == []
     store.close()
 

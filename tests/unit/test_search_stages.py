@@ -14,7 +14,7 @@ from bertie.apps.search.models import embed_texts, passage_relevance, span_answe
 from bertie.apps.search.searcher import Searcher
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
-from bertie.runs.weights import load as load_module
+from bertie.runs.weights import load_model as load_module
 from serving import make_models
 
 TEXTS = ["ada rows a boat", "bo swims in the sea", "the sea is cold", "boats are slow"]

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from bertie.apps.search import models
-from bertie.apps.search.check import check
+from bertie.apps.search.check import verify_index
 from bertie.apps.search.embedded import Embedded
-from bertie.apps.search.index import index, remove_documents
+from bertie.apps.search.index import drop_documents, index
 from bertie.apps.search.models import Embedder
 from bertie.errors import DataError
 from bertie.infer.predict import Predictor
-from bertie.runs.weights import load as load_module
+from bertie.runs.weights import load_model as load_module
 from serving import make_models
 
 H = 48
@@ -71,7 +71,7 @@ def test_the_graph_finds_nearly_all_that_exact_products_find(folder: Path, tmp_p
     index([table(tmp_path / "three.csv", 3, 400)], folder, embedder=GIVEN)
     assert "neighbors-000002.usearch" in {path.name for path in folder.glob("neighbors-*")}
     assert recall(folder, 3) > 0.95
-    remove_documents([str(tmp_path / "one.csv")], folder)
+    drop_documents([str(tmp_path / "one.csv")], folder)
     store = Embedded(folder)
     found = store.nearest(around(1, 2000)[0], 10)
     assert {passage.source for passage in store.passages([i for i, _ in found])} <= {
@@ -90,7 +90,7 @@ def test_what_is_left_is_found_behind_many_removed_passages(
 ) -> None:
     monkeypatch.setattr("bertie.apps.search.embedded._EXTRA_ROWS", 7)
     index([table(tmp_path / "two.csv", 2, 40)], folder, embedder=GIVEN)
-    remove_documents([str(tmp_path / "one.csv")], folder)
+    drop_documents([str(tmp_path / "one.csv")], folder)
     store = Embedded(folder)
     store.exact = exact
     near, own = around(1, 2000)[0], around(2, 2000)[:40]  # of a passage that was removed
@@ -100,10 +100,10 @@ def test_what_is_left_is_found_behind_many_removed_passages(
 
 
 def test_a_damaged_graph_is_reported(folder: Path) -> None:
-    assert check(folder)["damage"] == []
+    assert verify_index(folder)["damage"] == []
     (path,) = folder.glob("neighbors-*")
     path.write_bytes(b"damaged" * 100)
-    assert "neighbors-000001.usearch" in check(folder)["damage"][0]
+    assert "neighbors-000001.usearch" in verify_index(folder)["damage"][0]
     store = Embedded(folder)
     with pytest.raises(DataError, match="is damaged"):
         store.nearest(around(1, 1)[0], 10)

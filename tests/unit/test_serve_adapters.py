@@ -20,7 +20,7 @@ from bertie.infer.traffic import Traffic
 from bertie.models.lora import Adapter, Lora
 from bertie.runs.adapters import on_one_base
 from bertie.runs.opening import ModelFolder
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from serving import Process, until
 from toys import toy_model
 
@@ -54,7 +54,7 @@ def test_the_numbers_are_those_of_the_merged_models_and_the_base_is_in_memory_on
     engines = on_one_base(home / "base", folders, device="cpu")
     for _ in range(2):
         for name, engine in engines.items():
-            merged = Predictor(load(home / ("x" if name == "again" else name)))
+            merged = Predictor(load_model(home / ("x" if name == "again" else name)))
             own = Predictor(engine, merged.tokenizer)
             for one, two in zip(own.predict(TEXTS), merged.predict(TEXTS), strict=True):
                 assert one.label == two.label

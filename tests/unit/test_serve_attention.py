@@ -8,7 +8,7 @@ from bertie.apps.explain.attention import attentions, telling
 from bertie.apps.serve.remote import WorkerSettings
 from bertie.apps.serve.worker import attention_of
 from bertie.errors import UsageError
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 from serving import LETTERS, Process, live, make_models
 from toys import toy_model
@@ -30,7 +30,7 @@ def server(folders):
 
 @pytest.mark.parametrize(("name", "texts"), [("sequence", ["ab cd e"]), ("rank", ["ab c", "d ef g"])])
 def test_as_the_library(server, folders, name, texts):
-    model = load(folders[name]).eval()
+    model = load_model(folders[name]).eval()
     encoding = model.tokenizer.encode(*texts)
     wanted = attentions(model, encoding.ids, encoding.type_ids)
     body = {"inputs": texts if len(texts) > 1 else texts[0], "model": name}

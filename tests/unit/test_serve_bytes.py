@@ -19,7 +19,7 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from bertie.apps.serve.admission import Budget
-from bertie.apps.serve.server import Server, bind, uvicorn_settings
+from bertie.apps.serve.server import QuietServer, bind, uvicorn_settings
 from serving import live, make_models, until
 
 pytest.importorskip("starlette")
@@ -158,7 +158,7 @@ class Echo:
 @pytest.fixture(scope="module")
 def echo():
     app, listener = Echo(), bind("127.0.0.1", 0)
-    server = Server(uvicorn.Config(app, **uvicorn_settings(Budget("bytes", 1_000_000))))
+    server = QuietServer(uvicorn.Config(app, **uvicorn_settings(Budget("bytes", 1_000_000))))
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
     thread.start()
     until(lambda: server.started)

@@ -9,7 +9,7 @@ import pytest
 from bertie.apps.explain.attribution import by_word, occlusion
 from bertie.apps.explain.targets import question_of
 from bertie.apps.serve.remote import WorkerSettings
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.tasks.span import SpanTask
 from bertie.training_facts import read_training_facts, write_training_facts
 from serving import live, make_models
@@ -41,7 +41,7 @@ def server(folders):
 def test_as_the_library(server, folders, name):
     texts = CASES[name]
     given = [texts] if isinstance(texts, str) else texts
-    explained = question_of(load(folders[name]).eval(), given)
+    explained = question_of(load_model(folders[name]).eval(), given)
     wanted = occlusion(explained.question)
     found = server.ok("/explain", {"inputs": texts, "model": name})
     assert (found["explained"], found["method"], found["truncated"]) == (explained.about, "occlusion", False)
@@ -70,7 +70,7 @@ def test_places_are_those_of_the_text_without_its_markup(folders, tmp_path):
 
 def test_an_answer_has_at_most_the_length_of_the_models(server, folders):
     texts = ["ab c", " ".join("abcdefgh" * 7)]
-    explained = question_of(load(folders["span"]).eval(), texts)
+    explained = question_of(load_model(folders["span"]).eval(), texts)
     assert server.ok("/explain", {"inputs": texts, "model": "span"})["explained"] == explained.about
 
 

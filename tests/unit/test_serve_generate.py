@@ -16,7 +16,7 @@ from bertie.data.sequences import NOWHERE, Sequences
 from bertie.infer.engine import Facts
 from bertie.infer.predict import Predictor
 from bertie.models.generation import GenerationConfig, written_output
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.tasks import with_task
 from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
@@ -78,7 +78,7 @@ def test_texts_are_those_of_the_library(server, folders, model, options):
 
 
 def test_without_options_it_is_what_was_trained(server, folders):
-    expected = Predictor(load(folders["text2text"])).predict(TEXTS)
+    expected = Predictor(load_model(folders["text2text"])).predict(TEXTS)
     found = server.ok("/generate", {"inputs": TEXTS})
     assert [one["generated_text"] for one in found] == [one.label for one in expected]
     assert server.ok("/answer", {"inputs": TEXTS, "model": "text2text"})["answers"][0]["label"] == expected[0].label
@@ -228,7 +228,7 @@ def test_events_from_a_worker_process(folders, tmp_path):
 
 
 def heads_of(folder: Path, name: str) -> dict:
-    (found,) = Predictor(load(folder), head=name).predict(["ab cd"])
+    (found,) = Predictor(load_model(folder), head=name).predict(["ab cd"])
     return found.as_json()
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from bertie.apps.serve import wire
-from bertie.apps.serve.admission import Admission, Budget, Rate
-from bertie.apps.serve.batcher import Batcher, Failed, Job, joined, split
+from bertie.apps.serve.admission import Admission, Budget, TokenRate
+from bertie.apps.serve.batcher import Batcher, BatchJob, Failed, join_parts, split
 from bertie.apps.serve.errors import Refused
 from bertie.apps.serve.remote import BatchFailed, WorkerDied
 from bertie.apps.serve.ticket import Ticket
@@ -216,18 +216,18 @@ def test_a_request_that_is_given_up_leaves_the_queue():
 
 def test_batches_on_the_wire_come_out_as_they_went_in():
     ids = some_ids([3, 5])
-    parts = wire.packed({"outputs": ["cls"]}, wire.arrays_of(ids))
+    parts = wire.pack_message({"outputs": ["cls"]}, wire.arrays_of(ids))
     message = b"".join(bytes(part) for part in parts)
     header_size, size = wire.PREFIX.unpack(message[:8])
     assert len(message) == 8 + header_size + size
-    header, arrays = wire.unpacked(message[8 : 8 + header_size], message[8 + header_size :])
-    found = wire.ids_of(arrays)
+    header, arrays = wire.unpack_message(message[8 : 8 + header_size], message[8 + header_size :])
+    found = wire.read_sequences(arrays)
     assert header == {"outputs": ["cls"]}
     for name in ("input_ids", "token_type_ids", "lengths", "positions"):
         np.testing.assert_array_equal(getattr(found, name), getattr(ids, name))
     np.testing.assert_array_equal(found.extra["last"], ids.extra["last"])
     with pytest.raises(ValueError, match="not sent"):
-        wire.unpacked(b'{"arrays": [["a", "|O", [1]]]}', b"x" * 8)
+        wire.unpack_message(b'{"arrays": [["a", "|O", [1]]]}', b"x" * 8)
 
 
 def new_future() -> asyncio.Future:
@@ -240,12 +240,12 @@ def test_an_unforeseen_error_hangs_nobody():
 
 
 def test_jobs_in_parts_are_joined_and_split():
-    jobs = [Job(some_ids(lengths, 7 + len(lengths)), ("hidden", "mlm"), ROWS, new_future())
+    jobs = [BatchJob(some_ids(lengths, 7 + len(lengths)), ("hidden", "mlm"), ROWS, new_future())
             for lengths in ([3, 4, 5], [6])]  # fmt: skip
     for job in jobs:
         job.left = len(job.ids)
     for parts in ([(jobs[0], np.array([1, 2])), (jobs[1], np.array([0]))], [(jobs[0], np.array([0]))]):
-        batch = joined(parts)
+        batch = join_parts(parts)
         split(parts, {name: echoed(batch)[name] for name in ("hidden", "mlm")})
     for job in jobs:
         for name, array in job.done.result().items():
@@ -259,7 +259,7 @@ def test_budgets():
         budget.take(5, 3)
     budget.give(6)
     assert budget.used == 0
-    rate = Rate()
+    rate = TokenRate()
     rate.add(1000, 0.5)
     assert rate.wait_s(4000) == pytest.approx(2)
     admission = Admission(Budget("texts", 1), Budget("bytes", 1))

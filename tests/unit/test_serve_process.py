@@ -19,9 +19,9 @@ import pytest
 
 from bertie import checksums
 from bertie.apps.serve.commands.reload import signal_to
-from bertie.apps.serve.fleet import Fleet, named
+from bertie.apps.serve.fleet import Fleet, parse_named_folders
 from bertie.apps.serve.remote import Worker, WorkerSettings
-from bertie.apps.serve.server import Options, serve
+from bertie.apps.serve.server import Options, run_server
 from bertie.errors import DataError, UsageError
 from serving import Load, Process, live, make_models, until
 
@@ -72,7 +72,7 @@ def test_a_model_whose_process_cannot_start_again_is_refused_at_once(folders, tm
 
 def test_a_reload_of_a_damaged_folder_keeps_the_old_model(folders, tmp_path):
     model = Path(shutil.copytree(folders["sequence"], tmp_path / "model"))
-    checksums.write(model, "model folder")
+    checksums.write_checksums(model, "model folder")
     with live({"m": model}) as server:
         before = server.ok("/predict", {"inputs": "a"})
         data = bytearray((model / "model.safetensors").read_bytes())
@@ -108,7 +108,7 @@ def test_a_reload_waits_while_models_load(monkeypatch):
     usual = signal.signal(signal.SIGHUP, lambda number, frame: ended.append(number))
     try:
         with pytest.raises(DataError, match="the end"):
-            serve(Options({"m": Path("m")}, port=0))
+            run_server(Options({"m": Path("m")}, port=0))
     finally:
         signal.signal(signal.SIGHUP, usual)
     assert not ended
@@ -414,10 +414,10 @@ def test_an_exported_graph_answers_alike(folders, tmp_path):
 
 
 def test_models_have_names_or_folders_and_an_index_has_a_folder(tmp_path):
-    assert named(["starter-en", f"b={tmp_path}"]) == {"starter-en": Path("starter-en"), "b": tmp_path}
-    assert [named([str(tmp_path)], index=True)] == [{tmp_path.name: tmp_path}]
+    assert parse_named_folders(["starter-en", f"b={tmp_path}"]) == {"starter-en": Path("starter-en"), "b": tmp_path}
+    assert [parse_named_folders([str(tmp_path)], index=True)] == [{tmp_path.name: tmp_path}]
     for wrong, hint in (("starter-xx", "bertie download --list"), ("a/b", "bertie download a/b")):
         with pytest.raises(DataError, match=f"{wrong} does not exist.*{hint}"):
-            named([wrong])
+            parse_named_folders([wrong])
     with pytest.raises(DataError, match="Pass the folder of an index"):
-        named(["starter-en"], index=True)
+        parse_named_folders(["starter-en"], index=True)

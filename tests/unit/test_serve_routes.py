@@ -22,7 +22,7 @@ from bertie.infer.pairs import verdicts
 from bertie.infer.predict import Predictor
 from bertie.io.columns import find_columns
 from bertie.io.table_format import Columns
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.tasks.embed import EmbedTask
 from bertie.training_facts import read_training_facts, write_training_facts
 from serving import MAX_LENGTH, TASK_NAMES, Live, LocalWorker, live, make_models
@@ -42,7 +42,7 @@ def server(folders):
 
 
 def library(folders, name: str) -> Predictor:
-    return Predictor(load(folders[name]))
+    return Predictor(load_model(folders[name]))
 
 
 def vectors(folders, texts, *, normalize=True) -> np.ndarray:
@@ -86,7 +86,7 @@ def test_vectors(server, folders):
 
 
 def test_vectors_of_tokens(server, folders):
-    model = load(folders["embed"])
+    model = load_model(folders["embed"])
     (found,) = server.ok("/embed_all", {"inputs": "ab c"})
     encoding = model.tokenizer.encode("ab c")
     import torch

@@ -12,7 +12,7 @@ from bertie.apps.search.api import WhereModels, embedder_of
 from bertie.apps.search.index import IndexConfig, index
 from bertie.apps.search.searcher import Searcher
 from bertie.infer.predict import Predictor
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from serving import Live, live, make_models, until
 
 pytest.importorskip("starlette")
@@ -46,7 +46,7 @@ def places(hits):
 
 def test_all_stages_as_in_the_library(server: Live, folders, documents):
     embedder = embedder_of(folders["embed"], WhereModels("fp32", "torch", "cpu")).load()
-    ranker, reader = (Predictor(load(folders[name])) for name in ("rank", "span"))
+    ranker, reader = (Predictor(load_model(folders[name])) for name in ("rank", "span"))
     expected = Searcher(documents / "index", embedder=embedder, ranker=ranker, reader=reader).search("a b", 5).as_json()
     found = server.ok("/search", {"query": "a b"})
     assert found["index"] == "notes"

@@ -17,14 +17,14 @@ from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.infer.traffic import Traffic, write_traffic
 from bertie.io.tables import Example
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 from serving import LETTERS, Process, live, make_model, make_models, until
 from toys import toy_model
 
 pytest.importorskip("starlette")
 from bertie.apps.serve.commands.serve import versions_of
-from bertie.apps.serve.on_ray import Answered, Asked, Replica
+from bertie.apps.serve.on_ray import Answered, Replica, ReplicaRequest
 from bertie.apps.serve.remote import BatchFailed, WorkerSettings
 from bertie.apps.serve.server import Options
 from bertie.apps.serve.versions import Versions, agrees
@@ -54,7 +54,7 @@ def asked(server, name: str = "old", **headers: str) -> list[str]:
 
 def test_the_traffic_is_in_metrics_and_compared_with_training(folders: dict[str, Path]):
     traffic = Traffic.of_model(folders["sequence"])
-    [*Predictor(load(folders["sequence"])).stream([Example((text,)) for text in TEXTS], traffic=traffic)]
+    [*Predictor(load_model(folders["sequence"])).stream([Example((text,)) for text in TEXTS], traffic=traffic)]
     write_traffic(folders["sequence"] / Traffic.FILE, [traffic])
     with live({"a": folders["sequence"], "tags": folders["tagging"], "vectors": folders["embed"]}) as server:
         for text in TEXTS:
@@ -103,7 +103,7 @@ def test_a_replica_of_a_cluster_that_stops_adds_what_it_counted(folders: dict[st
     async def go() -> Answered:
         replica = object.__new__(Replica)
         await replica.__init__(options)
-        answered = await replica(Asked("POST", "/predict", b"", headers, b'{"inputs": "ab"}'))
+        answered = await replica(ReplicaRequest("POST", "/predict", b"", headers, b'{"inputs": "ab"}'))
         await replica.__del__()
         return answered
 

@@ -7,7 +7,7 @@ from typing import get_type_hints
 import pytest
 
 from bertie.runs.config import FinetuneConfig, PretrainConfig
-from bertie.settings import Config, load, read_yaml
+from bertie.settings import Config, load_config, read_yaml
 from bertie.tasks import TASKS
 from toys import CommandLine, toy_model
 
@@ -55,7 +55,7 @@ OPTIONS = [
 @pytest.mark.parametrize("text", ODD)
 def test_every_string_of_a_run(kind: type[FinetuneConfig | PretrainConfig], key: str, text: str) -> None:
     model = {} if kind is PretrainConfig else {"model": "m"}
-    value = load(kind, None, [f"{key}={text}"], **(model if key != "model" else {}))
+    value = load_config(kind, None, [f"{key}={text}"], **(model if key != "model" else {}))
     for name in key.split("."):
         value = getattr(value, name)
     assert value == text
@@ -70,23 +70,23 @@ def test_there_are_options_of_tasks() -> None:
 def test_every_string_of_a_task(task: str, option: str, text: str) -> None:
     for order in (1, -1):  # the task may be named after its options
         overrides = [f"task={task}", f"task_options.{option}={text}"][::order]
-        assert load(FinetuneConfig, None, overrides, model="m").task_options == {option: text}
+        assert load_config(FinetuneConfig, None, overrides, model="m").task_options == {option: text}
 
 
 def test_words_of_a_pattern_are_strings() -> None:
-    assert load(FinetuneConfig, None, ["task=pattern", "task_options.words.1=yes: no"], model="m").task_options == {
-        "words": {"1": "yes: no"}
-    }
+    assert load_config(
+        FinetuneConfig, None, ["task=pattern", "task_options.words.1=yes: no"], model="m"
+    ).task_options == {"words": {"1": "yes: no"}}
 
 
 def test_quotes_and_null_keep_their_meaning() -> None:
-    assert load(FinetuneConfig, None, ["label='a: b'"], model="m").label == "a: b"
-    assert load(FinetuneConfig, None, ["label=it's"], model="m").label == "it's"
-    assert load(FinetuneConfig, None, ["dev_file=null"], model="m").dev_file is None
+    assert load_config(FinetuneConfig, None, ["label='a: b'"], model="m").label == "a: b"
+    assert load_config(FinetuneConfig, None, ["label=it's"], model="m").label == "it's"
+    assert load_config(FinetuneConfig, None, ["dev_file=null"], model="m").dev_file is None
 
 
 def test_other_settings_are_still_yaml() -> None:
-    config = load(FinetuneConfig, None, ["task=embed", "task_options.temperature=0.1", "text=[a, b]"], model="m")
+    config = load_config(FinetuneConfig, None, ["task=embed", "task_options.temperature=0.1", "text=[a, b]"], model="m")
     assert (config.task_options["temperature"], config.text) == (0.1, ("a", "b"))
 
 

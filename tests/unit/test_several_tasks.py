@@ -23,9 +23,9 @@ from bertie.metrics.numbers import Numbers
 from bertie.metrics.several import SeveralScores
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
-from bertie.runs.finetune import finetune
-from bertie.runs.weights import load as load_module
-from bertie.settings import load
+from bertie.runs.finetune import run_finetune
+from bertie.runs.weights import load_model as load_module
+from bertie.settings import load_config
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.several import SeveralTask
@@ -147,7 +147,7 @@ def test_two_tasks_on_one_encoder(tmp_path: Path, monkeypatch, capsys) -> None:
     write_tables(tmp_path)
     start = toy_model(tmp_path / "start", LETTERS)
     with one_thread():
-        results = finetune(settings(tmp_path, model=str(start)), tmp_path / "run")
+        results = run_finetune(settings(tmp_path, model=str(start)), tmp_path / "run")
     assert results["dev"]["x/accuracy"] > 0.9, results["dev"]
     assert results["dev"]["y/pearson"] > 0.7, results["dev"]
     assert set(results["dev"]["parts"]) == {"x", "y"}
@@ -196,7 +196,7 @@ def test_texts_of_several_tasks_are_told_apart_by_their_templates(tmp_path: Path
     assert found.sizes == (27, 81)
     assert found.taken == (40, 68)  # 108 in proportion to the roots
     with one_thread():
-        results = finetune(settings(tmp_path, **options), tmp_path / "run")
+        results = run_finetune(settings(tmp_path, **options), tmp_path / "run")
     assert results["dev"]["examples"] == 12
     slices = json.loads((tmp_path / "run/findings.json").read_text())["slices"]["task"]
     assert [(row["name"], row["examples"]) for row in slices] == [("same", 9), ("swap", 3)]
@@ -204,7 +204,7 @@ def test_texts_of_several_tasks_are_told_apart_by_their_templates(tmp_path: Path
 
 def test_a_mix_that_cannot_be_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"mix\.0\.name.*at least 1 character"):
-        load(FinetuneConfig, overrides=["model=m", 'mix=[{name: "", data: rte}]'])
+        load_config(FinetuneConfig, overrides=["model=m", 'mix=[{name: "", data: rte}]'])
     write_tables(tmp_path)
     mix = settings(tmp_path, model="m").model_dump()["mix"]
     for values, why in [
@@ -217,4 +217,4 @@ def test_a_mix_that_cannot_be_is_refused(tmp_path: Path) -> None:
         ({"mix": [mix[0], {"name": "t"}]}, "mix, t: No training examples"),
     ]:
         with pytest.raises(UsageError, match=why):
-            finetune(settings(tmp_path, model=str(tmp_path), **values), tmp_path / "run")
+            run_finetune(settings(tmp_path, model=str(tmp_path), **values), tmp_path / "run")

@@ -26,7 +26,7 @@ from sklearn.pipeline import make_pipeline
 
 import bertie
 from bertie.errors import BertieError, UsageError
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.sklearn import InputError, TextClassifier, TextEmbedder, TextRegressor
 from toys import toy_model
 
@@ -101,7 +101,7 @@ def test_labels_of_any_type_come_back(kind: str, start: Path) -> None:
     assert fitted.classes_.tolist() == classes.tolist()
     assert fitted.classes_.dtype.kind == classes.dtype.kind
     assert fitted.predict(TEXTS).dtype == fitted.classes_.dtype
-    labels = load(fitted.folder_).labels
+    labels = load_model(fitted.folder_).labels
     assert labels == names or labels == tuple(f"class {name}" for name in names)
     best = fitted.predict_proba(TEXTS).argmax(1)
     assert (fitted.classes_[best] == fitted.predict(TEXTS)).all()
@@ -239,7 +239,7 @@ def test_the_code_of_the_page_runs(start: Path, tmp_path: Path, monkeypatch: pyt
         assert name in code
         code = code.replace(name, str(start))
     exec(code.replace("epochs=3", "epochs=1, max_length=16, batch_size=8"), {})
-    assert load("models/stars").labels == ("+", "-")
+    assert load_model("models/stars").labels == ("+", "-")
 
 
 def test_errors_are_in_the_terms_of_the_data(fitted: TextClassifier, start: Path) -> None:

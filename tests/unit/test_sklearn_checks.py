@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bertie.sklearn import TextClassifier, TextEmbedder, TextRegressor
-from bertie.sklearn.inputs import Row, Texts
+from bertie.sklearn.inputs import ColumnValues, Texts
 from toys import toy_model
 
 MODEL = "model"  # a folder of the current directory of the tests
@@ -63,7 +63,7 @@ class Joined:
 
     _most_columns = None
 
-    def _rows(self, X: Texts, **fit: Any) -> list[Row]:
+    def _rows(self, X: Texts, **fit: Any) -> list[ColumnValues]:
         return [(" ".join(map(str, row)),) for row in super()._rows(X, **fit)]  # type: ignore[misc]
 
 

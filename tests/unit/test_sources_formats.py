@@ -39,7 +39,9 @@ COMPRESS = {
 def read(*inputs, counts=None, **reading):
     reading = ReadOptions(**reading)
     units, _ = sources.plan_units(map(str, inputs), reading)
-    return [found for unit in units for found in sources.read(unit, reading, Counter() if counts is None else counts)]
+    return [
+        found for unit in units for found in sources.read_unit(unit, reading, Counter() if counts is None else counts)
+    ]
 
 
 def texts(found):
@@ -139,7 +141,7 @@ def test_an_archive_is_refused_and_nothing_of_it_is_written(tmp_path):
         sources.plan_units([str(archive.parent)], ReadOptions())
     renamed = archive.rename(archive.with_suffix(".txt"))
     (unit,), _ = sources.plan_units([str(renamed)], ReadOptions())
-    assert all(isinstance(found, BadRecord) for found in sources.read(unit, ReadOptions(), Counter()))
+    assert all(isinstance(found, BadRecord) for found in sources.read_unit(unit, ReadOptions(), Counter()))
     assert [path.name for path in tmp_path.rglob("*")] == ["in", "texts.txt"]
 
 

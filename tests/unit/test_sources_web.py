@@ -39,7 +39,9 @@ def page(number, text="", *, ns=0, more=""):
 def read(*inputs, counts=None, **options):
     reading = ReadOptions(**options)
     units, _ = sources.plan_units(map(str, inputs), reading)
-    return [found for unit in units for found in sources.read(unit, reading, Counter() if counts is None else counts)]
+    return [
+        found for unit in units for found in sources.read_unit(unit, reading, Counter() if counts is None else counts)
+    ]
 
 
 def texts(found):
@@ -382,7 +384,7 @@ def test_an_interrupted_build_of_every_new_source_continues_to_the_same_bytes(tm
     (inputs / "a.warc.gz").write_bytes(b"".join(map(gzip.compress, ARCHIVE)))
     (inputs / "b.html").write_text(html(9))
     epub(inputs / "c.epub", [CHAPTER])
-    corpus.build([inputs], tmp_path / "whole")
+    corpus.build_shards([inputs], tmp_path / "whole")
     done, real = [], corpus.prepare
 
     def interrupted(number, **unit):
@@ -393,9 +395,9 @@ def test_an_interrupted_build_of_every_new_source_continues_to_the_same_bytes(tm
 
     monkeypatch.setattr(corpus, "prepare", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        corpus.build([inputs], tmp_path / "cut")
+        corpus.build_shards([inputs], tmp_path / "cut")
     monkeypatch.setattr(corpus, "prepare", real)
-    corpus.build([inputs], tmp_path / "cut")
+    corpus.build_shards([inputs], tmp_path / "cut")
     for name in ("manifest.json", "quarantine.jsonl", *(p.name for p in (tmp_path / "whole").glob("shard-*"))):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
@@ -412,4 +414,4 @@ def test_a_range_of_members_has_its_own_guard_against_bombs(tmp_path, monkeypatc
 def test_nothing_of_an_archive_can_be_used(tmp_path):
     (tmp_path / "a.warc").write_bytes(ARCHIVE[0] + ARCHIVE[1])
     with pytest.raises(DataError, match="a record of type warcinfo"):
-        corpus.build([tmp_path / "a.warc"], tmp_path / "out")
+        corpus.build_shards([tmp_path / "a.warc"], tmp_path / "out")

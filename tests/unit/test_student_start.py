@@ -14,7 +14,7 @@ from bertie.cli.table import app
 from bertie.errors import DataError, UsageError
 from bertie.models.count import forward_flops
 from bertie.objectives import MaskedLM
-from bertie.runs.pretrain import plan_pretraining, pretrain
+from bertie.runs.pretrain import plan_pretraining, run_pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.verify import verify_folder
 from bertie.text.tokenizer import Tokenizer
@@ -115,21 +115,21 @@ def test_another_teacher_is_another_run(home, teacher, tmp_path):
     """The folder's name stays, its weights change: refused, with what was and what is."""
     short, whole = distilling(home, teacher, "train.steps=3"), distilling(home, teacher, "train.steps=6")
     run = tmp_path / "run"
-    pretrain(short, run)
+    run_pretrain(short, run)
     assert all(check["ok"] for check in verify_folder(run)["checks"])
     kept = tmp_path / "kept"
     shutil.copytree(teacher, kept)
     make_teacher(teacher, home, seed=4)
     with pytest.raises(UsageError, match=FORBIDDEN) as refused:
-        pretrain(whole, run, allow_change=("train.steps",))
+        run_pretrain(whole, run, allow_change=("train.steps",))
     assert "objectives.distil.teacher: " in str(refused.value)
     with pytest.raises(DataError, match=r"objectives.distil.teacher differs"):
-        pretrain(short, tmp_path / "again", reference_run=run)
+        run_pretrain(short, tmp_path / "again", reference_run=run)
     (bad,) = [check for check in verify_folder(run)["checks"] if not check["ok"]]
     assert "now contains another model" in bad["found"]
     # the same teacher in another folder is the same run
     moved = distilling(home, kept, "train.steps=6")
-    assert pretrain(moved, run, allow_change=("train.steps",))["step"] == 6
+    assert run_pretrain(moved, run, allow_change=("train.steps",))["step"] == 6
 
 
 def test_a_run_that_goes_on_from_a_folder_names_its_weights(home, teacher, tmp_path):
@@ -149,7 +149,7 @@ def test_what_is_run_beside_the_model_is_counted(home, teacher):
     beside = taught["flops_beside"]["teacher"]
     assert taught["flops"] > alone["flops"] + beside
     assert not alone["flops_beside"]
-    sizes = objectives.build({"mlm": {}, "distil": {"teacher": str(teacher)}}).load_dependencies(
+    sizes = objectives.build_objective({"mlm": {}, "distil": {"teacher": str(teacher)}}).load_dependencies(
         lambda f: families.load(f)[0]
     )
     config = families.config(teacher)
@@ -159,7 +159,7 @@ def test_what_is_run_beside_the_model_is_counted(home, teacher):
 
 def test_a_generator_is_counted(home):
     config = families.config("electra-small-discriminator")
-    built = objectives.build({"rtd": {}})
+    built = objectives.build_objective({"rtd": {}})
     cost = built.extra_cost(config, length=128.0, shares={"generator": 0.15, "rtd": 1.0})
     once = forward_flops(built.smaller(config), length=128.0, predicted=0.15)
     assert cost["generator"] == pytest.approx(3 * sum(once.values()) + once["masked-LM head"])

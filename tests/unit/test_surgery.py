@@ -16,9 +16,9 @@ from bertie.models.model import TorchModel
 from bertie.models.surgery import deeper, take_layers, with_positions, with_vocabulary
 from bertie.models.widen import wider
 from bertie.nn.layout import Packed
-from bertie.text.formats import GPT2
+from bertie.text.formats import GPT2_FORMAT
 from bertie.text.normalize import Normalizer
-from bertie.text.resize import extend, trim_tokenizer
+from bertie.text.resize import add_tokens, trim_tokenizer
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train_vocabulary
 
@@ -102,7 +102,7 @@ def encoded(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
 def test_extended_words_are_one_piece_and_start_as_their_pieces(kind: str, tmp_path: Path) -> None:
     tokenizer = tokenizer_of(kind, tmp_path)
     before = tokenizer.ids([f"a {word}" for word in DOMAIN])
-    resized = extend(tokenizer, [*DOMAIN, "two words", "a"])
+    resized = add_tokens(tokenizer, [*DOMAIN, "two words", "a"])
     new = resized.tokenizer
     assert set(resized.left_out) >= {"two words", "a"}
     vocabulary = new.engine.get_vocab()
@@ -169,7 +169,7 @@ def test_trimmed_to_texts_gives_them_the_same_numbers(kind: str, tmp_path: Path)
 def test_ids_of_special_tokens_follow_a_trimmed_vocabulary(tmp_path: Path) -> None:
     """The end of a text is the last of GPT-2's pieces, and its first, an exclamation mark, is what padding was."""
     words = count_words(["! the cat sat on the mat, a lazy dog lay there"] * 5)
-    tokenizer = train_vocabulary(words, size=320, family=GPT2)
+    tokenizer = train_vocabulary(words, size=320, family=GPT2_FORMAT)
     eos = tokenizer.special_id("eos")
     model = made("gpt2", "lm", vocab_size=tokenizer.vocab_size, eos_token_id=eos)
     model.public = {"bos_token_id": eos, "eos_token_id": eos}
@@ -187,7 +187,7 @@ def test_ids_of_special_tokens_follow_a_trimmed_vocabulary(tmp_path: Path) -> No
 def test_a_bert_with_more_words_needs_no_key_of_ours(tmp_path: Path) -> None:
     """Its separator has the tokenizer's id, 3, which a config.json of BERT has no key for, and no layer reads."""
     tokenizer = tokenizer_of("wordpiece", tmp_path)
-    for change in (extend(tokenizer, DOMAIN), trim_tokenizer(tokenizer, TEXTS)):
+    for change in (add_tokens(tokenizer, DOMAIN), trim_tokenizer(tokenizer, TEXTS)):
         changed = with_vocabulary(model_of(tokenizer), change)
         families.save(changed, tmp_path / "changed")
         saved = json.loads((tmp_path / "changed" / "config.json").read_text())
@@ -198,11 +198,11 @@ def test_a_bert_with_more_words_needs_no_key_of_ours(tmp_path: Path) -> None:
 def test_transformers_opens_an_extended_and_a_trimmed_tokenizer(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     for kind in KINDS:
-        for name, change in (("extend", extend), ("trim", trim_tokenizer)):
+        for name, change in (("extend", add_tokens), ("trim", trim_tokenizer)):
             folder = tmp_path / kind / name
             folder.mkdir(parents=True)
             tokenizer = tokenizer_of(kind, folder)
-            new = change(tokenizer, DOMAIN if change is extend else TEXTS).tokenizer
+            new = change(tokenizer, DOMAIN if change is add_tokens else TEXTS).tokenizer
             out = folder / "out"
             new.save(out)
             model_type = json.loads((folder / "config.json").read_text()) if (folder / "config.json").exists() else {}
@@ -532,13 +532,13 @@ def test_the_precision_and_the_pooling_of_the_source_are_kept(key: str, tmp_path
     from typer.testing import CliRunner
 
     from bertie.cli.table import app
-    from bertie.models.convert import convert
+    from bertie.models.convert import convert_folder
 
     tokenizer = tokenizer_of("wordpiece", tmp_path)
     model = model_of(tokenizer)
     model.save_pretrained(tmp_path / "model", tokenizer=tokenizer)
     assert model.variant is not None
-    convert(model.variant, tmp_path / "model", half := tmp_path / "half", precision="float16")
+    convert_folder(model.variant, tmp_path / "model", half := tmp_path / "half", precision="float16")
     modules = [{"path": path, "type": f"sentence_transformers.models.{path[2:]}"} for path in ("", "1_Pooling")]
     modules[0]["type"] += "Transformer"
     (half / "modules.json").write_text(json.dumps(modules))

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from bertie.apps.search.readers import Reading, read
+from bertie.apps.search.readers import Reading, read_documents
 from bertie.errors import DataError, UsageError
 from bertie.io.lines import BadRecord
-from bertie.io.questions import MISPLACED, placed, questions
+from bertie.io.questions import MISPLACED, place_answers, questions
 from bertie.io.table_format import TableFormat
 from bertie.io.tagged import sentences
 from bertie.tasks.datasets import DATASETS
@@ -391,12 +391,14 @@ def test_one_question_in_a_row_of_a_parquet_file(tmp_path):
 
 @pytest.mark.promise("oddities-of-published-files")
 def test_answers_are_found_where_they_stand_or_not_at_all():
-    assert placed([{"text": "sails", "answer_start": 4}], CONTEXT) == (("sails", 4),)
-    assert placed([{"text": "sails", "answer_start": 5}], CONTEXT) == (("sails", MISPLACED),)
-    assert placed([{"text": "sails"}], CONTEXT) == placed("sails", CONTEXT) == (("sails", 4),)  # its only place
-    assert placed({"text": ["a"], "answer_start": []}, CONTEXT) == (("a", MISPLACED),)  # it has several
+    assert place_answers([{"text": "sails", "answer_start": 4}], CONTEXT) == (("sails", 4),)
+    assert place_answers([{"text": "sails", "answer_start": 5}], CONTEXT) == (("sails", MISPLACED),)
+    assert (
+        place_answers([{"text": "sails"}], CONTEXT) == place_answers("sails", CONTEXT) == (("sails", 4),)
+    )  # its only place
+    assert place_answers({"text": ["a"], "answer_start": []}, CONTEXT) == (("a", MISPLACED),)  # it has several
     beyond = "\U0001f600 가 Ada"
-    assert placed([{"text": "Ada", "answer_start": start} for start in (4, 5, 9)], beyond) == (("Ada", 4),) * 3
+    assert place_answers([{"text": "Ada", "answer_start": start} for start in (4, 5, 9)], beyond) == (("Ada", 4),) * 3
 
 
 @pytest.mark.parametrize("text", ["{", '{"data": 1}', "[]", '{"data": [{"paragraphs": [{"qas": [{}]}]}]}'])
@@ -446,5 +448,5 @@ def test_answers_that_nothing_needs_may_be_damaged(tmp_path, name, answers):
     (found,) = questions(tmp_path / name)
     assert found.reason == "answers are not text and answer_start"
     if name == "a.json":
-        (found,) = read(str(tmp_path / name), Reading())
+        (found,) = read_documents(str(tmp_path / name), Reading())
         assert found.text == "It was in 1999."

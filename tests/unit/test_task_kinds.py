@@ -17,14 +17,14 @@ from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.finetune import finetune
-from bertie.runs.weights import load
+from bertie.runs.finetune import run_finetune
+from bertie.runs.weights import load_model
 from bertie.tasks import TASKS
 from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.multilabel import MultiLabelTask
 from bertie.tasks.rank import RankTask
 from bertie.tasks.regression import RegressionTask
-from bertie.tasks.relation import Entity, RelationExample, RelationTask
+from bertie.tasks.relation import RelationEntity, RelationExample, RelationTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
@@ -83,13 +83,13 @@ def test_regression_learns_a_number_and_is_measured_by_correlation(pretrained, t
         lines.append(f"{' '.join(text)}\t{i % 4 / 2}\n")
     (tmp_path / "t.tsv").write_text("text\tlabel\n" + "".join(lines))
     config = settings(pretrained, "regression", tmp_path / "t.tsv", task_options={"threshold": 0.9})
-    results = finetune(config, tmp_path / "run")
+    results = run_finetune(config, tmp_path / "run")
     assert results["dev"]["pearson"] > 0.9
     assert results["dev"]["f1"] > 0.9
     saved = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
     assert saved["problem_type"] == "regression"
     assert saved["id2label"] == {"0": "score"}
-    model = load(tmp_path / "run" / "model")
+    model = load_model(tmp_path / "run" / "model")
     assert Predictor(model).task == RegressionTask(threshold=0.9)
     low, high = bertie.predict(model, ["a b c d", "z a z b z c d"])
     assert low.label < 0.5 < 1 < high.label
@@ -141,9 +141,9 @@ def multi(path: Path, n: int) -> Path:
 @pytest.mark.parametrize("options", [{}, {"per_label": True}, {"threshold": 0.4}])
 def test_sets_of_labels_are_learnt_and_thresholds_saved(pretrained, tmp_path, options):
     config = settings(pretrained, "multilabel", multi(tmp_path / "t.jsonl", 300), task_options=options, epochs=20)
-    results = finetune(config, tmp_path / "run")
+    results = run_finetune(config, tmp_path / "run")
     assert results["dev"]["micro_f1"] > 0.9
-    model = load(tmp_path / "run" / "model")
+    model = load_model(tmp_path / "run" / "model")
     task = Predictor(model).task
     assert isinstance(task, MultiLabelTask)
     assert task.labels == ("x", "y", "z")
@@ -202,11 +202,11 @@ def test_choices_are_learnt_whatever_their_number(pretrained, tmp_path, monkeypa
         choices[right] += " z"
         lines.append(json.dumps({"context": " ".join(words(rng, 3)), "choices": choices, "label": right}))
     (tmp_path / "t.jsonl").write_text("\n".join(lines))
-    results = finetune(settings(pretrained, "choice", tmp_path / "t.jsonl"), tmp_path / "run")
+    results = run_finetune(settings(pretrained, "choice", tmp_path / "t.jsonl"), tmp_path / "run")
     assert results["dev"]["accuracy"] > 0.9
     saved = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
     assert saved["architectures"] == ["BertForMultipleChoice"]
-    model = load(tmp_path / "run" / "model")
+    model = load_model(tmp_path / "run" / "model")
     two, five = bertie.predict(model, [("a b", "c", "d z"), ("a b", "c", "d", "e", "f z", "a")])
     assert (two.label, five.label) == ("1", "3")
     assert len(five.scores) == 5
@@ -299,16 +299,16 @@ def test_pairs_are_ranked_by_question(pretrained, tmp_path):
             )
     (tmp_path / "t.tsv").write_text("question\tsentence\tlabel\n" + "".join(lines))
     config = settings(pretrained, "rank", tmp_path / "t.tsv", epochs=15, dev_file=str(tmp_path / "t.tsv"))
-    results = finetune(config, tmp_path / "run")
+    results = run_finetune(config, tmp_path / "run")
     assert results["metrics"] == ["mrr@10", "map"]
     assert results["dev"]["map"] > 0.6
-    assert isinstance(Predictor(load(tmp_path / "run" / "model")).task, RankTask)
+    assert isinstance(Predictor(load_model(tmp_path / "run" / "model")).task, RankTask)
     assert any(note.startswith("passages with the label '1' count as relevant") for note in results["notes"])
     with pytest.raises(DataError, match="the examples have 3"):
         RankTask(("a", "b", "c"))
     (tmp_path / "u.tsv").write_text("text\tlabel\na\t0\nb\t1\n")
     with pytest.raises(DataError, match="pairs of a question and a passage"):
-        finetune(settings(pretrained, "rank", tmp_path / "u.tsv"), tmp_path / "none")
+        run_finetune(settings(pretrained, "rank", tmp_path / "u.tsv"), tmp_path / "none")
 
 
 def test_a_fitted_temperature_is_saved_and_changes_no_answer(pretrained, tmp_path):
@@ -319,10 +319,10 @@ def test_a_fitted_temperature_is_saved_and_changes_no_answer(pretrained, tmp_pat
         rng.shuffle(text)
         lines.append(f"{' '.join(text)}\t{(i % 2) ^ (rng.random() < 0.2)}\n")
     (tmp_path / "t.tsv").write_text("text\tlabel\n" + "".join(lines))
-    plain = finetune(settings(pretrained, "sequence", tmp_path / "t.tsv"), tmp_path / "plain")
+    plain = run_finetune(settings(pretrained, "sequence", tmp_path / "t.tsv"), tmp_path / "plain")
     config = settings(pretrained, "sequence", tmp_path / "t.tsv", calibrate="temperature")
-    fitted = finetune(config, tmp_path / "fitted")
-    task = Predictor(load(tmp_path / "fitted" / "model")).task
+    fitted = run_finetune(config, tmp_path / "fitted")
+    task = Predictor(load_model(tmp_path / "fitted" / "model")).task
     assert isinstance(task, SequenceTask)
     assert not task.scaling, "the weights contain it"
     assert fitted["calibration"]["scale"][0] != 1
@@ -335,9 +335,9 @@ def test_a_fitted_temperature_is_saved_and_changes_no_answer(pretrained, tmp_pat
 def test_options_a_task_does_not_have_are_refused(pretrained, tmp_path):
     file = multi(tmp_path / "t.jsonl", 20)
     with pytest.raises(UsageError, match=r"no option 'treshold'. Did you mean 'threshold'"):
-        finetune(settings(pretrained, "multilabel", file, task_options={"treshold": 0.4}), tmp_path / "run")
+        run_finetune(settings(pretrained, "multilabel", file, task_options={"treshold": 0.4}), tmp_path / "run")
     with pytest.raises(UsageError, match=r"Task option threshold: .*'high'"):
-        finetune(settings(pretrained, "multilabel", file, task_options={"threshold": "high"}), tmp_path / "run")
+        run_finetune(settings(pretrained, "multilabel", file, task_options={"threshold": "high"}), tmp_path / "run")
     examples, _ = SkipReport.collect(TASKS["multilabel"].rows(file, TableFormat()), "t")
     assert MultiLabelTask.from_examples(examples, (), {"threshold": 0.25}).threshold == 0.25
 
@@ -366,7 +366,10 @@ def test_labels_that_differ_in_case_alone_are_noted():
 
 
 def test_one_text_with_two_relations_is_no_contradiction():
-    ends = [(Entity(0, 3, ""), Entity(9, 12, "")), (Entity(9, 12, ""), Entity(0, 3, ""))]
+    ends = [
+        (RelationEntity(0, 3, ""), RelationEntity(9, 12, "")),
+        (RelationEntity(9, 12, ""), RelationEntity(0, 3, "")),
+    ]
     train = [
         RelationExample(("Ada taught Bob",), label, 1, entities=pair) for label, pair in zip("ab", ends, strict=True)
     ] * 2

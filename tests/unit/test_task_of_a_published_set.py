@@ -8,7 +8,7 @@ import pytest
 import bertie as package
 from bertie.errors import UsageError
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.examples import kind_of, read_examples
+from bertie.runs.examples import choose_task_class, read_examples
 from bertie.runs.published import scored_as_published
 from bertie.tasks import TASKS, Task
 from serving import make_models
@@ -28,13 +28,13 @@ HEADER = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\t
     ],
 )
 def test_the_task(data: str, task: str, kind: str) -> None:
-    assert kind_of(FinetuneConfig(model="x", data=data, task=task)) is TASKS[kind]
+    assert choose_task_class(FinetuneConfig(model="x", data=data, task=task)) is TASKS[kind]
 
 
 @pytest.mark.parametrize(("data", "task"), [("sst2", "tagging"), ("sst2", "embed"), ("conll2003", "span")])
 def test_a_task_that_cannot_read_the_set_is_refused(data: str, task: str) -> None:
     with pytest.raises(UsageError, match=f"task={task} does not read the examples of {data}"):
-        kind_of(FinetuneConfig(model="x", data=data, task=task))
+        choose_task_class(FinetuneConfig(model="x", data=data, task=task))
 
 
 def test_a_task_of_other_metrics_reports_its_own(tmp_path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bertie.errors import DataError, UsageError
 from bertie.io.table_format import TableFormat
-from bertie.io.tables import Example, read
+from bertie.io.tables import Example, read_examples
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.model import TorchModel
@@ -20,7 +20,7 @@ from bertie.tasks import TASKS, Prediction, SequenceTask
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.sequence import _highest, label_names
-from bertie.tasks.source import Targets, TaskSource, batch_of_examples, encode, pieces, steps_of
+from bertie.tasks.source import Targets, TaskSource, assign_pieces, batch_of_examples, encode_examples, steps_of
 from bertie.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -62,12 +62,12 @@ def test_truncation_is_that_of_the_release(first, second, max_length):
             a -= 1
         else:
             b -= 1
-    assert pieces([first, second], max_length=max_length) == [(slice(0, a), slice(0, b))]
+    assert assign_pieces([first, second], max_length=max_length) == [(slice(0, a), slice(0, b))]
 
 
 @given(st.lists(st.integers(0, 90), min_size=1, max_size=2), st.integers(12, 40))
 def test_windows_cover_every_token_of_the_long_text_and_fit(sizes, max_length):
-    windows = pieces(sizes, max_length=max_length, windows=True)
+    windows = assign_pieces(sizes, max_length=max_length, windows=True)
     for window in windows:
         assert sum(part.stop - part.start for part in window) + 1 + len(sizes) <= max_length
         assert all(part.stop <= size for part, size in zip(window, sizes, strict=True))
@@ -78,7 +78,7 @@ def test_windows_cover_every_token_of_the_long_text_and_fit(sizes, max_length):
 
 
 def test_encoded_examples_are_the_tokenizers_own(tokenizer):
-    encoded = encode(SHORT, tokenizer, max_length=64)
+    encoded = encode_examples(SHORT, tokenizer, max_length=64)
     batch = batch_of_examples(encoded, np.arange(3))
     references = tokenizer.encode_batch([e.texts[0] if len(e.texts) == 1 else e.texts for e in SHORT])
     assert batch.input_ids.tolist() == [i for reference in references for i in reference.ids]
@@ -90,7 +90,7 @@ def test_encoded_examples_are_the_tokenizers_own(tokenizer):
 @pytest.mark.parametrize("too_long", ["truncate", "error", "window"])
 def test_long_texts_are_named_under_every_policy(tokenizer, too_long):
     examples = [*SHORT, Example(("x" * 30,))]
-    encoded = encode(examples, tokenizer, max_length=20, too_long=too_long)
+    encoded = encode_examples(examples, tokenizer, max_length=20, too_long=too_long)
     assert encoded.too_long.tolist() == [1, 3]
     assert encoded.lengths.max() == 20
     assert np.diff(encoded.windows).tolist() == ([1, 2, 1, 2] if too_long == "window" else [1, 1, 1, 1])
@@ -102,7 +102,7 @@ def test_long_texts_are_named_under_every_policy(tokenizer, too_long):
 def source(tokenizer, *, examples=None, batch_size=4, micro=None, seed=0, too_long="window") -> TaskSource:
     examples = examples or [Example(("ab " * (1 + i * 7 % 13),)) for i in range(10)]
     examples = [replace(example, label=TASK.labels[i % 2]) for i, example in enumerate(examples)]
-    encoded = encode(examples, tokenizer, max_length=16, too_long=too_long)
+    encoded = encode_examples(examples, tokenizer, max_length=16, too_long=too_long)
     return TaskSource(
         encoded, TASK.targets(examples, encoded), batch_size=batch_size, micro_batch_size=micro, seed=seed
     )
@@ -194,7 +194,7 @@ def test_labels_are_names_in_an_order_that_rows_do_not_decide():
 
 def test_decode_gives_names_and_probabilities_that_sum_to_one(tokenizer):
     examples = [Example(("a",)), Example(("b",))]
-    encoded = encode(examples, tokenizer, max_length=16)
+    encoded = encode_examples(examples, tokenizer, max_length=16)
     first, second = TASK.decode(np.array([[2, 0], [0, 0]], np.float32), encoded, examples)
     assert first.label == "no"
     assert first.probability == pytest.approx(0.880797, abs=1e-6)
@@ -224,7 +224,7 @@ def test_a_published_set_without_its_files_says_where_they_were_sought(tmp_path)
 @pytest.mark.skipif("BERTIE_DATA" not in os.environ, reason="needs BERTIE_DATA")
 def test_a_file_of_pairs_with_its_own_column_names():
     path = Path(os.environ["BERTIE_DATA"]) / "glue" / "MNLI" / "mnli_dev_matched_gold_with_bert_correct_counts.tsv"
-    examples, skipped = read(path, TableFormat.of(label="gold_label"))
+    examples, skipped = read_examples(path, TableFormat.of(label="gold_label"))
     assert len(examples) == skipped.rows == 9815
     assert {e.label for e in examples} == set(DATASETS["mnli"].labels)
 

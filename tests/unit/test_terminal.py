@@ -12,7 +12,7 @@ import pytest
 from rich.table import Table
 from typer.testing import CliRunner
 
-from bertie.apps.search.readers import Reading, read
+from bertie.apps.search.readers import Reading, read_documents
 from bertie.cli.table import app
 from bertie.console import console
 from bertie.families import VARIANTS
@@ -117,7 +117,7 @@ def test_a_lack_is_no_fault_of_a_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr("bertie.io.documents.record_blocks", fail)
     with pytest.raises(OSError, match="Too many open files"):
-        list(read(str(tmp_path / "a.txt"), Reading()))
+        list(read_documents(str(tmp_path / "a.txt"), Reading()))
 
 
 def test_a_removed_working_directory_is_named(tmp_path, monkeypatch):

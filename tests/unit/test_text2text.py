@@ -24,9 +24,9 @@ from bertie.models.count import forward_flops
 from bertie.models.heads import HEADS
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
-from bertie.runs.finetune import finetune
+from bertie.runs.finetune import run_finetune
 from bertie.runs.finetune_prepare import prepare_run, with_steps
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.runs.work import finetuning_work
 from bertie.tasks.source import batch_of_examples
 from bertie.tasks.text2text import Text2TextTask
@@ -77,7 +77,7 @@ def test_teacher_forcing_is_the_loss_of_each_target_by_itself(model: Path, smoot
 @pytest.mark.parametrize("beams", [1, 3])
 def test_predictions_equal_those_of_transformers(model: Path, beams: int) -> None:
     """Through the engine, in batches with texts of other lengths."""
-    predictor = Predictor(load(model))
+    predictor = Predictor(load_model(model))
     tokenizer = predictor.tokenizer
     task = Text2TextTask(max_target_length=7, num_beams=beams).with_tokenizer(tokenizer)
     predictor = predictor.replace(task_or_none=task)
@@ -115,7 +115,7 @@ def test_a_run_learns_to_reverse_two_letters(family: str, tmp_path: Path, monkey
         }
     )
     with one_thread():
-        results = finetune(config, tmp_path / "run")
+        results = run_finetune(config, tmp_path / "run")
     assert results["dev"]["exact_match"] > 0.95, results["dev"]
     assert results["dev"]["chrf"] > 95
     assert [row["name"] for row in results["dev"]["baselines"]] == ["the most frequent label", "a copy of the text"]
@@ -183,7 +183,7 @@ def test_scores_equal_those_of_the_libraries() -> None:
 
 def test_words_come_as_they_are_generated(model: Path, monkeypatch, capsys) -> None:
     """What is printed is what is predicted; beams, draws by a seed, lines that cannot be read."""
-    found = load(model)
+    found = load_model(model)
     cli = CommandLine(monkeypatch, capsys)
     options = ("--max-new-tokens", 9)
     whole = bertie.write(found, ["a b"], max_new_tokens=9)[0]

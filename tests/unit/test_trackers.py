@@ -92,7 +92,7 @@ def test_a_tracker_that_fails_warns_once_and_the_run_goes_on(
     err = " ".join(capsys.readouterr().err.split())
     assert err.count("Fake failed, and the run continues without it: no route to host") == 1
     assert [call[0] for call in fake.calls].count(event) == 1, "it is left alone from then on"
-    assert [line["step"] for line in log.read(tmp_path)][-1] == 12
+    assert [line["step"] for line in log.read_log(tmp_path)][-1] == 12
 
 
 def test_a_missing_library_is_named_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from bertie.infer.predict import Predictor
 from bertie.infer.traffic import DIMENSIONS, KEPT, Traffic, VectorSample, label_of, write_traffic
 from bertie.io.tables import Example
 from bertie.runs.opening import ModelFolder
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.tasks import Prediction
 from bertie.tasks.span import QaPrediction
 from bertie.tasks.tagging import TagPrediction
@@ -34,7 +34,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("traffic")
     folder = make_model(toy_model(home / "start", LETTERS), home / "model", "sequence", {}, 1)
     traffic = Traffic.of_model(folder)
-    [*Predictor(load(folder)).stream([Example((text,)) for text in SHORT[:150]], traffic=traffic)]
+    [*Predictor(load_model(folder)).stream([Example((text,)) for text in SHORT[:150]], traffic=traffic)]
     write_traffic(folder / Traffic.FILE, [traffic])
     return folder
 
@@ -171,7 +171,7 @@ def test_the_adjusted_p_values_are_those_of_holm():
 
 def test_a_model_that_is_made_of_another_has_the_traffic_of_its_training(model: Path, tmp_path: Path):
     (tmp_path / "made").mkdir()
-    ModelFolder(model).write_like(load(model), tmp_path / "made")
+    ModelFolder(model).write_like(load_model(model), tmp_path / "made")
     result = bertie.drift(tmp_path / "made", SHORT[150:])
     assert result.reference_rows == 150
     assert not result.drifted

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import bertie as library
 from bertie import families
 from bertie.errors import DataError
-from bertie.runs.weights import load as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.tasks import SequenceTask, with_task
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import FILE, FeatureConfig, TrainingFacts, read_training_facts, write_training_facts

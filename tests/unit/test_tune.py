@@ -15,7 +15,7 @@ from bertie.runs import confirmation
 from bertie.runs import tune as module
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.space import PAPER, Range, Space, corners, grid, parse_space, varied
-from bertie.runs.tune import folder_name, tune
+from bertie.runs.tune import folder_name, run_tune
 from bertie.runs.verify import verify_folder
 from bertie.train.callbacks import Callback, TrainingRun
 from bertie.train.config import OptimConfig, TrainConfig
@@ -91,18 +91,18 @@ def test_a_trial_is_evaluated_four_times_whatever_decides_its_examples(config: F
 
 def test_unknown_keys_are_told_before_a_folder_is_made(config: FinetuneConfig, tmp_path: Path):
     with pytest.raises(UsageError, match=r"optim\.lr|'lr'"):
-        tune(config, tmp_path / "run", {"optim.rl": (1, 2)})
+        run_tune(config, tmp_path / "run", {"optim.rl": (1, 2)})
     with pytest.raises(UsageError, match="Set epochs=N instead"):
-        tune(config, tmp_path / "run", {"train.steps": (1, 2)})
+        run_tune(config, tmp_path / "run", {"train.steps": (1, 2)})
     with pytest.raises(UsageError, match="--trials"):
-        tune(config, tmp_path / "run", {"optim.lr": Range(1e-5, 1e-3)})
+        run_tune(config, tmp_path / "run", {"optim.lr": Range(1e-5, 1e-3)})
     with pytest.raises(UsageError, match="max_length is 99"):
-        tune(varied(config, {"max_length": 99}), tmp_path / "run", SPACE)
+        run_tune(varied(config, {"max_length": 99}), tmp_path / "run", SPACE)
     for later in ({"optim.lr": (1e-4, -1.0)}, {"max_length": (16, 99)}, {"freeze": (0, 9)}):
         with pytest.raises(UsageError, match=next(iter(later))):
-            tune(config, tmp_path / "run", later)
+            run_tune(config, tmp_path / "run", later)
     with pytest.raises(UsageError, match=r"optim\.warmup"):
-        tune(config, tmp_path / "run", {"optim.warmup": Range(-1.0, 0.5)}, trials=3)
+        run_tune(config, tmp_path / "run", {"optim.warmup": Range(-1.0, 0.5)}, trials=3)
     assert not (tmp_path / "run").exists()
     assert varied(config, {"optim.lr": 0.5}).optim.lr == 0.5
 
@@ -110,7 +110,7 @@ def test_unknown_keys_are_told_before_a_folder_is_made(config: FinetuneConfig, t
 def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
     config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    run, real, calls = tmp_path / "run", module.finetune, []
+    run, real, calls = tmp_path / "run", module.run_finetune, []
 
     def stops(settings: FinetuneConfig, folder: Path, **options: object) -> dict:
         calls.append(folder.name)
@@ -118,13 +118,13 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
             raise Stopped("a signal")
         return real(settings, folder, **options)
 
-    monkeypatch.setattr(module, "finetune", stops)
+    monkeypatch.setattr(module, "run_finetune", stops)
     with pytest.raises(Stopped):
-        tune(config, run, SPACE)
+        run_tune(config, run, SPACE)
     assert verify_folder(run)["ok"]
     with (run / "study.jsonl").open("a") as journal:
         journal.write('{"op_code": 6, "worker_id"')  # a kill amid a line
-    results = tune(config, run, SPACE)
+    results = run_tune(config, run, SPACE)
     assert calls[2] in calls[:2] or calls.count(calls[1]) == 2, "the run that was stopped is taken up again"
     assert len(set(calls)) == 4
     assert (results["done"], results["given up"], results["failed"]) == (4, 0, 0)
@@ -135,15 +135,15 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
     assert len(list(run.glob("*/results.json"))) == 4
     assert "lr=0.01 epochs=6" in (run / "report.html").read_text()
     before = len(calls)
-    assert tune(config, run, SPACE) == results
+    assert run_tune(config, run, SPACE) == results
     assert len(calls) == before
     with pytest.raises(UsageError, match="other settings"):
-        tune(varied(config, {"max_length": 12}), run, SPACE)
+        run_tune(varied(config, {"max_length": 12}), run, SPACE)
     assert verify_folder(run)["ok"], "a refused call changes nothing"
     with (run / "study.jsonl").open("a") as journal:
         journal.write('{"op_code": 6, "worker_id"\n')
     with pytest.raises(DataError, match=r"study\.jsonl is damaged"):
-        tune(config, run, SPACE)
+        run_tune(config, run, SPACE)
 
 
 def test_runs_that_lag_or_diverge_are_counted(config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -160,9 +160,9 @@ def test_runs_that_lag_or_diverge_are_counted(config: FinetuneConfig, tmp_path: 
         (folder / "model" / "model.safetensors").write_bytes(b"w")
         return {"dev": {"accuracy": value}, "metrics": ["accuracy"]}
 
-    monkeypatch.setattr(module, "finetune", pretend)
+    monkeypatch.setattr(module, "run_finetune", pretend)
     config = varied(config, {"train.seed": 5})
-    results = tune(config, tmp_path / "run", {"epochs": tuple(range(1, 11))}, prune=True)
+    results = run_tune(config, tmp_path / "run", {"epochs": tuple(range(1, 11))}, prune=True)
     assert results["failed"] == 1
     assert results["given up"] >= 1
     assert results["done"] + results["failed"] + results["given up"] == 10
@@ -180,7 +180,7 @@ def test_a_power_cut_at_the_worst_moment_loses_no_point(
         (folder / "model" / "model.safetensors").write_bytes(b"w")
         return {"dev": {"accuracy": 1 - settings.epochs / 20}, "metrics": ["accuracy"]}
 
-    monkeypatch.setattr(module, "finetune", pretend)
+    monkeypatch.setattr(module, "run_finetune", pretend)
     run, space = tmp_path / "run", {"epochs": (1, 2, 3, 4, 5)}
     run.mkdir()
     library = module._optuna()
@@ -190,7 +190,7 @@ def test_a_power_cut_at_the_worst_moment_loses_no_point(
     trial.suggest_categorical("epochs", space["epochs"])
     for name, value in {"folder": "epochs=2", "dev": {"accuracy": 0.9}, "seconds": 1.0}.items():
         trial.set_user_attr(name, value)
-    results = tune(config, run, space)
+    results = run_tune(config, run, space)
     assert sorted(row["settings"]["epochs"] for row in results["trials"]) == [1, 2, 3, 4, 5]
     assert (results["done"], results["given up"], results["failed"]) == (5, 0, 0)
 
@@ -208,14 +208,14 @@ def test_the_seconds_of_a_trial_include_those_before_an_interruption(
             raise Stopped("a signal")
         return {"dev": {"accuracy": 1 - settings.epochs / 20}, "metrics": ["accuracy"]}
 
-    monkeypatch.setattr(module, "finetune", pretend)
+    monkeypatch.setattr(module, "run_finetune", pretend)
     monkeypatch.setattr(module, "_keep_best", lambda *_: None)
     for _ in range(2):
         with pytest.raises(Stopped):
-            tune(config, tmp_path / "run", {"epochs": (1, 2)})
-    tune(config, tmp_path / "run", {"epochs": (1, 2)})
+            run_tune(config, tmp_path / "run", {"epochs": (1, 2)})
+    run_tune(config, tmp_path / "run", {"epochs": (1, 2)})
     monkeypatch.undo()
-    results = tune(config, tmp_path / "run", {"epochs": (1, 2)})
+    results = run_tune(config, tmp_path / "run", {"epochs": (1, 2)})
     assert [row["seconds"] >= 3600 for row in results["trials"]] == [True, True]
     assert [path.parent.parent.name for path in (tmp_path / "run").glob("*/model/*.safetensors")] == ["epochs=1"]
 
@@ -225,7 +225,7 @@ def test_after_its_time_a_search_begins_nothing(
 ):
     clock = iter(range(0, 10_000_000, 1000))  # seconds: each look at it is a quarter of an hour later
     monkeypatch.setattr(module.time, "monotonic", lambda: float(next(clock)))
-    results = tune(config, tmp_path / "run", {"optim.lr": Range(1e-4, 1e-2)}, trials=50, hours=1)
+    results = run_tune(config, tmp_path / "run", {"optim.lr": Range(1e-4, 1e-2)}, trials=50, hours=1)
     assert 1 <= results["done"] < 4
     assert results["wanted"] == 50
 
@@ -268,11 +268,11 @@ def test_killed_or_not_the_trials_are_the_same(
     def go(run: Path) -> dict:
         for _ in range(9):
             with suppress(Stopped):
-                results = tune(varied(config, {"epochs": 40}), run, space, trials=14, prune=True)
+                results = run_tune(varied(config, {"epochs": 40}), run, space, trials=14, prune=True)
                 break
         return {**results, "trials": [{k: v for k, v in row.items() if k != "seconds"} for row in results["trials"]]}
 
-    monkeypatch.setattr(module, "finetune", pretend)
+    monkeypatch.setattr(module, "run_finetune", pretend)
     unbroken = go(tmp_path / "unbroken")
     calls, stops = 0, [(2, "before"), (5, "amid"), (9, "at the end"), (15, "amid")]
     broken = go(tmp_path / "broken")
@@ -285,7 +285,7 @@ def test_the_best_settings_are_compared_with_the_given_ones(config: FinetuneConf
     """With the same new seeds; a search that is called again trains nothing."""
     run = tmp_path / "run"
     weak = varied(config, {"optim.lr": 1e-6})
-    results = tune(weak, run, {"optim.lr": (1e-6, 1e-2), "epochs": (6,)}, confirm=2)
+    results = run_tune(weak, run, {"optim.lr": (1e-6, 1e-2), "epochs": (6,)}, confirm=2)
     found = results["confirmed"]
     assert found["best"] > found["given"]
     assert found["difference"] == pytest.approx(found["best"] - found["given"])
@@ -303,14 +303,14 @@ def test_the_best_settings_are_compared_with_the_given_ones(config: FinetuneConf
     same = confirmation._compared([(0.5, 0.6), (0.6, 0.5), (0.5, 0.5)], "accuracy")
     assert not same["better"]
     assert "not shown to be better" in confirmation.verdict_on_best({"seeds": 3, **same}, "accuracy")
-    again = tune(weak, run, {"optim.lr": (1e-6, 1e-2), "epochs": (6,)}, confirm=2)
+    again = run_tune(weak, run, {"optim.lr": (1e-6, 1e-2), "epochs": (6,)}, confirm=2)
     assert again["confirmed"] == found
     (run / "report.html").unlink()
     assert "Better than the given settings?" in bertie.write_report(run).read_text()
 
 
 def test_settings_that_stay_are_trained_once_for_each_new_seed(config: FinetuneConfig, tmp_path: Path):
-    found = tune(config, tmp_path / "run", {"epochs": (config.epochs,)}, confirm=1)["confirmed"]
+    found = run_tune(config, tmp_path / "run", {"epochs": (config.epochs,)}, confirm=1)["confirmed"]
     assert (found["given"], found["difference"]) == (found["best"], 0)
     assert not (tmp_path / "run" / "best=seed 1").exists()
     assert "The best settings are the given ones" in (tmp_path / "run" / "report.html").read_text()
@@ -320,7 +320,7 @@ def test_a_nested_search_measures_on_rows_that_chose_nothing(
     config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     measured: dict[str, tuple[set[str], set[str]]] = {}
-    real = module.finetune
+    real = module.run_finetune
 
     def watched(settings: FinetuneConfig, folder: Path, **options: object) -> dict:
         if (examples := options.get("examples")) is not None:
@@ -328,11 +328,11 @@ def test_a_nested_search_measures_on_rows_that_chose_nothing(
             measured[f"{Path(folder).parent.name}/{Path(folder).name}"] = (rows[0], rows[1])
         return real(settings, folder, **options)
 
-    monkeypatch.setattr(module, "finetune", watched)
-    monkeypatch.setattr(confirmation, "finetune", watched)
+    monkeypatch.setattr(module, "run_finetune", watched)
+    monkeypatch.setattr(confirmation, "run_finetune", watched)
     space = {"optim.lr": (1e-6, 1e-2)}
-    results = tune(config, tmp_path / "run", space, folds=2)
-    assert not checksums.check(tmp_path / "run").uncovered
+    results = run_tune(config, tmp_path / "run", space, folds=2)
+    assert not checksums.check_files(tmp_path / "run").uncovered
     nested = results["nested"]
     assert (nested["folds"], len(nested["settings"])) == (2, 2)
     outer = [measured[f"run/best=fold-{k}"] for k in (1, 2)]
@@ -345,7 +345,7 @@ def test_a_nested_search_measures_on_rows_that_chose_nothing(
             inner = measured[f"fold-{k}/lr={lr}"]
             assert (inner[0] | inner[1]).isdisjoint(tested)
     with pytest.raises(UsageError, match="label changes how they are read"):
-        tune(config, tmp_path / "other", {"label": ("a", "b")}, folds=2)
+        run_tune(config, tmp_path / "other", {"label": ("a", "b")}, folds=2)
     assert not (tmp_path / "other").exists()
 
 

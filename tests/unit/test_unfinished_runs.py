@@ -11,10 +11,10 @@ from test_pretrain import documents, home, settings, thread
 import bertie as package
 from bertie import families
 from bertie.errors import DataError, Stopped, UsageError
-from bertie.runs.checkpoints import export_checkpoint
-from bertie.runs.pretrain import pretrain
+from bertie.runs.checkpoints import write_checkpoint_model
+from bertie.runs.pretrain import run_pretrain
 from bertie.runs.verify import report_lines, verify_folder
-from bertie.runs.weights import load as load_module
+from bertie.runs.weights import load_model as load_module
 from bertie.train import checkpoint
 from bertie.train.callbacks import EachStep
 
@@ -31,7 +31,7 @@ def stopped(home, tmp_path_factory):
     """A run that SIGTERM stopped after 4 of 6 steps."""
     run = tmp_path_factory.mktemp("runs") / "stopped"
     with pytest.raises(Stopped):
-        pretrain(settings(home), run, callbacks=[killed_at(3)])
+        run_pretrain(settings(home), run, callbacks=[killed_at(3)])
     assert checkpoint.latest(run).step < 6
     return run
 
@@ -72,12 +72,12 @@ def test_its_weights_are_those_of_the_checkpoint(stopped, bertie, tmp_path):
 
 
 def test_finished_it_is_the_model_of_a_run_that_was_never_stopped(stopped, home, tmp_path):
-    pretrain(settings(home), tmp_path / "whole")
+    run_pretrain(settings(home), tmp_path / "whole")
     again = tmp_path / "again"
     with pytest.raises(Stopped):
-        pretrain(settings(home), again, callbacks=[killed_at(2)])
+        run_pretrain(settings(home), again, callbacks=[killed_at(2)])
     assert (again / "outline").is_dir()
-    pretrain(settings(home), again)
+    run_pretrain(settings(home), again)
     assert not (again / "outline").exists()
     one, other = (load_module(run).state_dict() for run in (tmp_path / "whole", again))
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -85,41 +85,41 @@ def test_finished_it_is_the_model_of_a_run_that_was_never_stopped(stopped, home,
 
 def test_a_finished_run_keeps_no_checkpoint_unless_asked(home, tmp_path):
     short = "train.keep_checkpoints=false"
-    pretrain(settings(home, short), tmp_path / "run")
+    run_pretrain(settings(home, short), tmp_path / "run")
     assert not [*(tmp_path / "run").glob("checkpoint-*")]
-    assert pretrain(settings(home, short), tmp_path / "run")["step"] == 6  # its results are read
+    assert run_pretrain(settings(home, short), tmp_path / "run")["step"] == 6  # its results are read
     longer = settings(home, short, "train.steps=9")
     with pytest.raises(UsageError, match="has no checkpoint to continue from"):
-        pretrain(longer, tmp_path / "run", allow_change=("train.steps",))
+        run_pretrain(longer, tmp_path / "run", allow_change=("train.steps",))
     with pytest.raises(UsageError, match=r"\nChoose another folder or pass --overwrite\.$"):
-        pretrain(longer, tmp_path / "run")  # what cannot go on is not offered --allow-change
+        run_pretrain(longer, tmp_path / "run")  # what cannot go on is not offered --allow-change
 
 
 def test_killed_between_its_results_and_its_last_files_it_tidies_up_later(home, tmp_path):
     run, short = tmp_path / "run", settings(home, "train.keep_checkpoints=true")
-    pretrain(short, run)
+    run_pretrain(short, run)
     (run / "checksums.json").unlink()
-    pretrain(settings(home, "train.keep_checkpoints=false"), run)
+    run_pretrain(settings(home, "train.keep_checkpoints=false"), run)
     assert (run / "checksums.json").exists()
     assert not [*run.glob("checkpoint-*")]
 
 
 def test_a_stopped_extension_is_not_called_finished(home, tmp_path):
     run, kept = tmp_path / "run", "train.keep_checkpoints=true"
-    pretrain(settings(home, kept), run)
+    run_pretrain(settings(home, kept), run)
     with pytest.raises(UsageError, match="beyond the last step"):
-        pretrain(settings(home, kept, "train.steps=3"), run, allow_change=("train.steps",))
+        run_pretrain(settings(home, kept, "train.steps=3"), run, allow_change=("train.steps",))
     assert verify_folder(run)["ok"], "a refused call changes nothing"
     callbacks = [EachStep(lambda step: os.kill(os.getpid(), signal.SIGTERM))]
     stop = {"allow_change": ("train.steps",), "callbacks": callbacks}
     with pytest.raises(Stopped):
-        pretrain(settings(home, kept, "train.steps=9"), run, **stop)
+        run_pretrain(settings(home, kept, "train.steps=9"), run, **stop)
     assert checkpoint.latest(run).step == 7
     assert verify_folder(run)["ok"], report_lines(verify_folder(run))
     with pytest.raises(UsageError, match=r"train\.steps: 9 -> 6"):
-        pretrain(settings(home, kept), run)
+        run_pretrain(settings(home, kept), run)
     assert checkpoint.latest(run).step == 7
-    assert pretrain(settings(home, kept, "train.steps=9"), run)["step"] == 9
+    assert run_pretrain(settings(home, kept, "train.steps=9"), run)["step"] == 9
 
 
 @pytest.mark.parametrize("select", ["best", "last"])
@@ -155,9 +155,9 @@ def test_an_exception_in_a_callback_of_pre_training_loses_nothing(home, tmp_path
             raise RuntimeError("enough")
 
     with pytest.raises(RuntimeError, match="enough"):
-        pretrain(settings(home), tmp_path / "run", callbacks=[EachStep(stop)])
+        run_pretrain(settings(home), tmp_path / "run", callbacks=[EachStep(stop)])
     assert checkpoint.latest(tmp_path / "run").step == 2
-    assert pretrain(settings(home), tmp_path / "run")["step"] == 6
+    assert run_pretrain(settings(home), tmp_path / "run")["step"] == 6
 
 
 def test_what_has_no_model_says_why(stopped, tmp_path, bertie):
@@ -167,9 +167,9 @@ def test_what_has_no_model_says_why(stopped, tmp_path, bertie):
         load_module(tmp_path / "run")
     (tmp_path / "run" / "model").mkdir()
     with pytest.raises(DataError, match="is finished and has no checkpoints"):
-        export_checkpoint(tmp_path / "run", tmp_path / "out")
+        write_checkpoint_model(tmp_path / "run", tmp_path / "out")
     with pytest.raises(DataError, match="is neither a run nor a checkpoint"):
-        export_checkpoint(tmp_path / "nothing", tmp_path / "out")
+        write_checkpoint_model(tmp_path / "nothing", tmp_path / "out")
     for command in (("report",), ("pretrain", "-o", tmp_path / "out", "--from")):
         _, _, err = bertie(*command, tmp_path / "nothing")
         assert "is not a run: it has no run.yaml" in " ".join(err.split())

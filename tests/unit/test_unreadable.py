@@ -13,7 +13,7 @@ from bertie import checksums, families
 from bertie.apps.search import readers
 from bertie.apps.search.index import index
 from bertie.console import console
-from bertie.data.corpus import build
+from bertie.data.corpus import build_shards
 from bertie.errors import DataError
 from bertie.files import files_in
 from bertie.io import sources
@@ -21,7 +21,7 @@ from bertie.io.brat import annotation_files
 from bertie.models.files import WEIGHTS, WEIGHTS_INDEX, weight_files
 from bertie.runs.folder import CONFIG, RESULTS, read_results
 from bertie.runs.opening import open_engine
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.train import log
 from toys import toy_model
 
@@ -38,7 +38,7 @@ def folder() -> Iterator[Path]:
     (made / "d" / "closed").chmod(0)
     root = os.geteuid() == 0
     console.warn("")  # what is imported at first use may be root's
-    build([made / "d" / "a.txt"], made / "first")
+    build_shards([made / "d" / "a.txt"], made / "first")
     shutil.rmtree(made / "first")
     if root:
         os.chown(made, NOBODY, NOBODY)
@@ -57,7 +57,7 @@ def test_a_closed_folder_is_named_and_counted(folder: Path, capsys: pytest.Captu
     for pattern in (folder / "d", f"{folder}/d/**/*.txt"):
         for found in (sources.SourceFiles.of([str(pattern)], sources.formats()), readers.expand([str(pattern)])):
             assert (found.names, found.unreadable) == ([f"{folder}/d/a.txt"], [closed])
-    shards = build([folder / "d"], folder / "corpus")
+    shards = build_shards([folder / "d"], folder / "corpus")
     assert shards.manifest["inputs"]["unreadable"] == 1
     assert closed in capsys.readouterr().err
     assert index([folder / "d"], folder / "index").unreadable == [closed]
@@ -67,7 +67,7 @@ def test_nothing_but_a_closed_folder_is_an_error_with_the_reason(folder: Path) -
     (folder / "d" / "a.txt").unlink()
     for inputs in (folder / "d", f"{folder}/d/**/*.txt", f"{folder}/d/*/*.txt"):
         with pytest.raises(DataError, match=r"cannot be read: .*d/closed \(Permission denied\)"):
-            build([inputs], folder / "corpus")
+            build_shards([inputs], folder / "corpus")
         with pytest.raises(DataError, match=r"cannot be read: .*d/closed \(Permission denied\)"):
             index([inputs], folder / "index")
 
@@ -94,7 +94,7 @@ def test_links_and_pipes_in_a_folder_are_named(tmp_path: Path) -> None:
 def test_a_pipe_for_a_corpus_is_named_as_one(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "p.txt")
     with pytest.raises(DataError, match=r"p\.txt is a pipe or a device.*- < .*p\.txt"):
-        build([tmp_path / "p.txt"], tmp_path / "corpus")
+        build_shards([tmp_path / "p.txt"], tmp_path / "corpus")
 
 
 @pytest.mark.parametrize("sharded", [False, True])
@@ -154,12 +154,12 @@ def as_nobody() -> Iterator[None]:
 def test_a_damaged_file_of_a_model_is_a_fault_of_the_data(open_folder: Path, name: str, damage: str) -> None:
     """Whatever the file and the damage: one error of exit code 3 that names the folder, or the model is read."""
     model = toy_model(open_folder / "model", ["a", "b"])
-    load(model)
+    load_model(model)
     open_engine(model)
     DAMAGE[damage](model / name)
     needed = name in ("config.json", WEIGHTS) or damage == "closed"
     with pytest.raises(DataError, match=str(model)) if needed else suppress(DataError), as_nobody():
-        load(model)
+        load_model(model)
     with pytest.raises(DataError, match=str(model)) if needed else suppress(DataError), as_nobody():
         open_engine(model)  # as the commands do
 
@@ -169,10 +169,10 @@ def test_a_damaged_file_of_a_model_is_a_fault_of_the_data(open_folder: Path, nam
 def test_a_damaged_file_of_a_run_is_a_fault_of_the_data(open_folder: Path, name: str, damage: str) -> None:
     for one in (log.METRICS, RESULTS, CONFIG):
         (open_folder / one).write_text("{}\n")
-    checksums.write(open_folder, "run")
+    checksums.write_checksums(open_folder, "run")
     DAMAGE[damage](open_folder / name)
     with as_nobody():
-        assert any(name in one for one in checksums.check(open_folder).damage)
+        assert any(name in one for one in checksums.check_files(open_folder).damage)
         if name != CONFIG:
             with pytest.raises(DataError, match=name):
-                (log.read if name == log.METRICS else read_results)(open_folder)
+                (log.read_log if name == log.METRICS else read_results)(open_folder)

@@ -17,8 +17,8 @@ from bertie.data import corpus
 from bertie.files import read_json
 from bertie.report.values import number
 from bertie.runs import model_card
-from bertie.runs.finetune import finetune
-from bertie.runs.pretrain import pretrain
+from bertie.runs.finetune import run_finetune
+from bertie.runs.pretrain import run_pretrain
 from bertie.runs.usage import energy
 from bertie.runs.verify import verify_folder
 
@@ -135,10 +135,10 @@ def test_gpus_by_nvml_or_by_the_catalog(tmp_path: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_drivers_names_of_devices(name: str, key: str) -> None:
-    found = catalog.named(name)
+    found = catalog.find_device(name)
     assert found is not None
     assert found.name == catalog.Catalog.read().device(key).name
-    assert catalog.named("NVIDIA GeForce GTX 1080") is None
+    assert catalog.find_device("NVIDIA GeForce GTX 1080") is None
 
 
 def test_energy_in_words_says_how_it_is_known() -> None:
@@ -166,9 +166,9 @@ def check_run(run: Path, results: Any) -> None:
 
 def test_a_pretraining_run_has_its_cost(home: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    first = pretrain(settings(home), run)
+    first = run_pretrain(settings(home), run)
     check_run(run, first)
-    longer = pretrain(settings(home, "train.steps=8"), run, allow_change=("train.steps",))
+    longer = run_pretrain(settings(home, "train.steps=8"), run, allow_change=("train.steps",))
     check_run(run, longer)
     state = read_json(run / "checkpoint-6" / "state.json")["usage"]
     assert longer["usage"]["seconds"] > state["seconds"] > 0
@@ -176,13 +176,15 @@ def test_a_pretraining_run_has_its_cost(home: Path, tmp_path: Path) -> None:
 
 def test_a_finetuning_run_has_its_cost(model: Any, train: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    check_run(run, finetune(finetune_settings(model, train), run))
+    check_run(run, run_finetune(finetune_settings(model, train), run))
 
 
 def test_the_card_of_a_model_tells_its_training(home: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
-    pretrain(settings(home, "train.keep_checkpoints=true"), first)
-    pretrain(settings(home).model_copy(update={"model": str(first / "checkpoint-6"), "model_overrides": {}}), second)
+    run_pretrain(settings(home, "train.keep_checkpoints=true"), first)
+    run_pretrain(
+        settings(home).model_copy(update={"model": str(first / "checkpoint-6"), "model_overrides": {}}), second
+    )
     card = (second / "model" / "README.md").read_text()
     for section in ("Training", "Training text", "Cost of the training"):
         assert card.count(f"\n## {section}\n") == 1
@@ -202,16 +204,16 @@ def test_the_card_tells_what_evaluation_sets_share_with_the_text(home: Path, tmp
     texts = tmp_path / "texts.txt"
     shared = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
     texts.write_text("".join(f"Sentence {i} is its own text of some words.\n\n" for i in range(40)) + f"{shared}\n\n")
-    corpus.build([texts], tmp_path / "corpus", evaluation={"mine": [shared]})
+    corpus.build_shards([texts], tmp_path / "corpus", evaluation={"mine": [shared]})
     settings_ = settings(home, f"corpus={tmp_path / 'corpus'}", "objectives.nsp=null", "train.batch_size=8")
-    pretrain(settings_, tmp_path / "run")
+    run_pretrain(settings_, tmp_path / "run")
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert "| mine | 1 |" in card
 
 
 def test_the_card_of_a_finetuned_model_tells_its_scores(model: Any, train: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    found = finetune(finetune_settings(model, train), run)
+    found = run_finetune(finetune_settings(model, train), run)
     card = (run / "model" / "README.md").read_text()
     assert f"| accuracy | {number(found['dev']['accuracy'])} | " in card
     assert f"{found['train_examples']:,} of {Path(train).name}" in card

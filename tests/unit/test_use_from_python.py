@@ -19,7 +19,7 @@ from bertie.infer.choose import engine_of
 from bertie.infer.predict import Predictor
 from bertie.models.heads import HEADS
 from bertie.nn.layer import ACTIVATIONS
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.tasks import SequenceTask, with_task
 from bertie.text.formats import FORMATS, Format
 from bertie.text.tokenizer import Tokenizer
@@ -136,7 +136,7 @@ def test_pickled_and_copied(encoder: Path, tmp_path: Path, engine: Any) -> None:
 
 @pytest.mark.parametrize("engine", ["torch", "native"])
 def test_predictors_are_pickled(encoder: Path, tmp_path: Path, engine: Any) -> None:
-    model = load(classifier(encoder, tmp_path / "m", "bad", "good"))
+    model = load_model(classifier(encoder, tmp_path / "m", "bad", "good"))
     predictor = Predictor(engine_of(model, engine), model.tokenizer)
     expected = predictor.predict(TEXTS)
     predictor.tokenizer.settings["bertie"] = {"texts": 1}

@@ -17,7 +17,7 @@ def test_by_width(width, rate):
 
 def test_what_was_given_is_known():
     """A section given in part: its own settings alone count as given, the others keep this config's defaults."""
-    config = settings.load(FinetuneConfig, None, ["optim.warmup=0.2"], model="x")
+    config = settings.load_config(FinetuneConfig, None, ["optim.warmup=0.2"], model="x")
     assert config.optim.model_fields_set == {"warmup"}
     assert (config.optim.lr, config.optim.warmup) == (3e-5, 0.2)
 
@@ -27,7 +27,7 @@ def test_what_was_given_is_known():
     [([], 500, 100), ([], 67_349, 632), (["train.save_every=9"], 67_349, 632), (["train.eval_every=50"], 67_349, 50)],
 )
 def test_a_long_run_is_evaluated_ten_times(overrides, examples, every):
-    config = with_steps(settings.load(FinetuneConfig, None, ["epochs=3", *overrides], model="x"), examples)
+    config = with_steps(settings.load_config(FinetuneConfig, None, ["epochs=3", *overrides], model="x"), examples)
     assert config.train.eval_every == every
     assert with_steps(config, 10 * examples).train.eval_every == every, "known, as it is in run.yaml"
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from bertie.apps.vary.vary import vary
+from bertie.apps.vary.vary import vary_texts
 
 TEXTS = [(" ".join(f"w{i * 10 + j}" for j in range(10)),) for i in range(50)]
 WORDS = {word for (text,) in TEXTS for word in text.split()}
 
 
 def test_copies_are_made_of_the_words_of_the_texts() -> None:
-    copies = list(vary(TEXTS, copies=3))
+    copies = list(vary_texts(TEXTS, copies=3))
     assert len(copies) == 150
     assert {word for (text,) in copies for word in text.split()} <= WORDS
     pairs = list(zip(TEXTS * 3, copies, strict=True))
@@ -21,13 +21,13 @@ def test_copies_are_made_of_the_words_of_the_texts() -> None:
     kept = [len(set(one[0].split()) & set(copy[0].split())) / 10 for one, copy in pairs]
     assert 0.4 < sum(kept) / len(kept) < 0.9
     assert sum(copy[0].split()[0] == one[0].split()[0] for one, copy in pairs) > 100
-    assert copies == list(vary(TEXTS, copies=3))
-    assert copies != list(vary(TEXTS, copies=3, seed=1))
+    assert copies == list(vary_texts(TEXTS, copies=3))
+    assert copies != list(vary_texts(TEXTS, copies=3, seed=1))
 
 
 def test_one_text_or_more_of_a_pair_changes() -> None:
     pairs = [(f"a{i} b{i} c{i} d{i} e{i} f{i} g{i}", f"k{i} l{i} m{i} n{i} o{i} p{i} q{i}") for i in range(100)]
-    copies = list(vary(pairs, copies=1))
+    copies = list(vary_texts(pairs, copies=1))
     changed = [tuple(x != y for x, y in zip(one, copy, strict=True)) for one, copy in zip(pairs, copies, strict=True)]
     assert {(True, False), (False, True), (True, True)} <= set(changed)
     assert all(text.strip() for copy in copies for text in copy)
@@ -35,12 +35,12 @@ def test_one_text_or_more_of_a_pair_changes() -> None:
 
 def test_short_texts_and_writing_without_spaces() -> None:
     texts = [("가나다라마바사아자차",), ("x",), ("카타파하거너더러머버",), ("y z",)]
-    copies = [text for (text,) in vary(texts, copies=20)]
+    copies = [text for (text,) in vary_texts(texts, copies=20)]
     assert all(text.strip() for text in copies)
     assert any(text not in {one for (one,) in texts} and " " not in text and len(text) > 5 for text in copies)
-    whole = [text for (text,) in vary([("가나다라마바사아자차",), ("카타파하거너더러머버",)], copies=20)]
+    whole = [text for (text,) in vary_texts([("가나다라마바사아자차",), ("카타파하거너더러머버",)], copies=20)]
     assert all(" " not in text for text in whole)
-    mixed = [text for (text,) in vary([("Great",), ("a film that I like",)], copies=50)]
+    mixed = [text for (text,) in vary_texts([("Great",), ("a film that I like",)], copies=50)]
     assert not any(text.startswith("G r") for text in mixed), "a word alone is cut by characters, and joined to words"
 
 

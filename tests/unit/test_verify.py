@@ -14,7 +14,7 @@ from bertie.console import console
 from bertie.data.corpus import covered
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import file_hash
-from bertie.runs.pretrain import pretrain
+from bertie.runs.pretrain import run_pretrain
 from bertie.runs.verify import report_lines, verify_folder
 from nano import one_thread
 
@@ -26,7 +26,7 @@ assert thread  # fixtures
 def whole(home, tmp_path_factory):
     run = tmp_path_factory.mktemp("verify") / "run"
     with one_thread():  # as in the tests: sums are rounded in another order on other numbers of threads
-        pretrain(settings(home, "train.log_every=2", "model_overrides.hidden_dropout_prob=0.1"), run)
+        run_pretrain(settings(home, "train.log_every=2", "model_overrides.hidden_dropout_prob=0.1"), run)
     return run
 
 
@@ -100,13 +100,13 @@ def test_whatever_is_damaged_is_named(run, name, damage, wrong, message):
 
 def test_another_corpus_in_its_place_is_found(home, tmp_path):
     corpus = make_corpus(tmp_path / "corpus", documents(60))
-    pretrain(settings(home, "train.steps=1", corpus=str(corpus)), tmp_path / "run")
+    run_pretrain(settings(home, "train.steps=1", corpus=str(corpus)), tmp_path / "run")
     assert verify_folder(tmp_path / "run")["ok"]
     shutil.rmtree(corpus)
     make_corpus(corpus, documents(60, seed=9))
     config = settings(home, "train.steps=1", corpus=str(corpus))
     with pytest.raises(DataError, match="The corpus differs from that of"):
-        pretrain(config, tmp_path / "again", reference_run=tmp_path / "run")
+        run_pretrain(config, tmp_path / "again", reference_run=tmp_path / "run")
     bad = [check for check in verify_folder(tmp_path / "run")["checks"] if not check["ok"]]
     assert [check["name"] for check in bad] == ["corpus"]
     assert "another corpus" in bad[0]["found"]
@@ -121,7 +121,7 @@ def test_an_onnx_export_is_checked_by_its_files(tmp_path):
     (tmp_path / "onnx").mkdir()
     for name in ("config.json", "onnx/model.onnx"):
         (tmp_path / name).write_text("{}")
-    checksums.write(tmp_path, "export")
+    checksums.write_checksums(tmp_path, "export")
     assert verify_folder(tmp_path)["ok"]
     (tmp_path / "onnx/model.onnx").write_text("[]")
     assert not verify_folder(tmp_path)["ok"]
@@ -203,7 +203,7 @@ def test_a_drawn_report_is_still_whole(run):
 def test_a_finished_run_is_not_resumed_never(home, run):
     config = settings(home, "train.log_every=2", "model_overrides.hidden_dropout_prob=0.1")
     with pytest.raises(UsageError, match="finished run"):
-        pretrain(config, run, resume="never")
+        run_pretrain(config, run, resume="never")
 
 
 @pytest.mark.promise("whole-or-absent")
@@ -213,7 +213,7 @@ def test_a_run_killed_before_its_last_files_is_finished_by_the_same_call(home, r
         (run / name).unlink()
     (run / ".report.html.77.tmp").write_text("half")
     (run / ".model.tmp").mkdir()
-    pretrain(config, run)
+    run_pretrain(config, run)
     assert verify_folder(run)["ok"], report_lines(verify_folder(run))
     assert [path.name for path in run.glob(".*")] == [".lock"]
 
@@ -221,8 +221,8 @@ def test_a_run_killed_before_its_last_files_is_finished_by_the_same_call(home, r
 def test_a_flipped_bit_in_a_folder_that_a_run_reads_is_found(home, tmp_path):
     corpus = make_corpus(tmp_path / "corpus", documents(60))
     (corpus / "card.md").write_text("# A corpus of many documents\n")
-    checksums.write(corpus, "corpus", covered=covered)
-    pretrain(settings(home, "train.steps=1", corpus=str(corpus)), tmp_path / "run")
+    checksums.write_checksums(corpus, "corpus", covered=covered)
+    run_pretrain(settings(home, "train.steps=1", corpus=str(corpus)), tmp_path / "run")
     found = {check["name"]: check for check in verify_folder(tmp_path / "run")["checks"]}
     assert found["folders read"]["ok"], found
     assert f"{corpus}: files intact" in found["folders read"]["found"]

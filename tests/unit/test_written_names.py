@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from bertie.console import console
-from bertie.data.corpus import build
+from bertie.data.corpus import build_shards
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.files import atomic_writes, check_readable, json_bytes, read_json, shown, write_text
-from bertie.folders import ANYTHING, check
+from bertie.folders import ANYTHING, check_writable
 from bertie.report.page import Report
 
 NAME = os.fsdecode(b"\xc7\xd1.txt")  # 한 in CP949, as old archives have it
@@ -26,7 +26,7 @@ def test_bytes_that_are_not_utf8_are_written_as_codes(capsys: pytest.CaptureFixt
 
 def test_a_file_of_such_a_name_is_read_and_told_of(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("This is a text.")
-    shards = build([tmp_path / NAME], tmp_path / "corpus")
+    shards = build_shards([tmp_path / NAME], tmp_path / "corpus")
     assert shards.num_documents == 1
     assert read_json(tmp_path / "corpus" / "card.json")["inputs"]["names"] == [rf"{tmp_path}/\xc7\xd1.txt"]
     assert r"\xc7\xd1.txt" in (tmp_path / "corpus" / "card.md").read_text()
@@ -38,7 +38,7 @@ def test_a_file_of_such_a_name_is_read_and_told_of(tmp_path: Path) -> None:
 
 def test_no_folder_of_such_a_name_is_begun(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\\xc7\\xd1\.txt is not UTF-8"):
-        check(tmp_path / NAME, ANYTHING)
+        check_writable(tmp_path / NAME, ANYTHING)
     with pytest.raises(DataError, match="is not UTF-8"):
         check_readable(tmp_path / NAME)
 

@@ -14,14 +14,14 @@ from bertie.errors import DataError, UsageError, arguments
 from bertie.folders import check_other, made_once
 from bertie.io.lines import valid_lines
 from bertie.models import convert as converting
-from bertie.models.convert import Converted, Precision, save_like
+from bertie.models.convert import Converted, FolderPrecision, save_like
 from bertie.models.files import MODEL_FOLDER
 from bertie.models.model import TorchModel
-from bertie.models.surgery import Depth, Fill, deeper, take_layers, with_positions, with_vocabulary
+from bertie.models.surgery import DepthMethod, Fill, deeper, take_layers, with_positions, with_vocabulary
 from bertie.models.widen import wider
 from bertie.runs.adapters import merge_adapter
 from bertie.runs.models import model_folder
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.text import resize
 
 ModelChange = Callable[[TorchModel], tuple[TorchModel, dict[str, object]]]
@@ -63,7 +63,7 @@ def convert(
     folder: str | Path,
     output: str | Path,
     *,
-    precision: Precision = "float32",
+    precision: FolderPrecision = "float32",
     shard_size: int | None = None,
     unsafe: bool = False,
     adapter: str | Path | None = None,
@@ -95,7 +95,7 @@ def convert(
         if adapter is not None:
             place = Path(merged) / "model"
             merge_adapter(base, Path(adapter), place)
-        return converting.convert(
+        return converting.convert_folder(
             families.family(place),
             place,
             Path(output),
@@ -113,7 +113,7 @@ def grow(
     output: str | Path,
     *,
     layers: int | None = None,
-    how: Depth = "stack",
+    how: DepthMethod = "stack",
     times: int = 1,
     intermediate: int | None = None,
     positions: int | None = None,
@@ -210,13 +210,13 @@ def extend_vocabulary(
         >>> changed.left_out
         {}
     """
-    given = [*valid_lines(Path(words))] if isinstance(words, str | PathLike) else [*words]
-    stripped = [word.strip() for word in given if word.strip()]
+    lines = [*valid_lines(Path(words))] if isinstance(words, str | PathLike) else [*words]
+    stripped = [word.strip() for word in lines if word.strip()]
     if not stripped:
         raise DataError(f"{words}: no text." if isinstance(words, str | PathLike) else "There are no words.")
 
     def extended(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
-        resized = resize.extend(model.text_tokenizer, iter(stripped))
+        resized = resize.add_tokens(model.text_tokenizer, iter(stripped))
         for word, why in resized.left_out.items():
             console.warn(f"{word!r} {why}: skipped")
         return with_vocabulary(model, resized), {"left_out": dict(resized.left_out)}
@@ -272,7 +272,7 @@ def _make(
     check_other(target, source)
 
     def write(place: Path) -> dict[str, object]:
-        model = load(source)
+        model = load_model(source)
         if model.tokenizer is None:
             raise UsageError(f"{source} has no tokenizer. Copy the tokenizer files of the model into it.")
         model, more = change(model)

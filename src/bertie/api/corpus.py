@@ -13,14 +13,14 @@ from bertie.console import counted
 from bertie.data import card
 from bertie.data import corpus as corpora
 from bertie.data.executors import cores
-from bertie.data.plans import held_out
+from bertie.data.plans import choose_held_out
 from bertie.data.shards import Shards
 from bertie.errors import arguments
 from bertie.io import sources
 from bertie.io.memory import table_of
 from bertie.runs.corpora import CorpusRecipe
 from bertie.runs.models import model_folder
-from bertie.settings import load
+from bertie.settings import load_config
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -74,7 +74,7 @@ class Corpus:
     def open(cls, folder: str | PathLike[str]) -> "Corpus":
         """Opens a corpus folder, and checks the hashes of its files. Raises DataError for a damaged one."""
         shards = Shards.open(Path(folder))
-        facts = card.load(Path(folder))
+        facts = card.load_card(Path(folder))
         return cls(Path(folder), shards.num_documents, shards.num_sentences, facts["words"], facts)
 
     @cached_property
@@ -96,9 +96,11 @@ class Corpus:
 
     def split(self, tokenizer: str | Path | Tokenizer) -> tuple[list[list[str]], list[list[str]]]:
         """Returns the documents that pre-training with a tokenizer learns from, and those that it holds out."""
-        ids = corpora.encode(self.folder, tokenizer_of(tokenizer))
+        ids = corpora.encode_corpus(self.folder, tokenizer_of(tokenizer))
         parts: tuple[list[list[str]], list[list[str]]] = ([], [])
-        for document, out in zip(self, held_out(ids.sentence_lengths(), ids.document_bounds()).tolist(), strict=True):
+        for document, out in zip(
+            self, choose_held_out(ids.sentence_lengths(), ids.document_bounds()).tolist(), strict=True
+        ):
             parts[out].append(document)
         return parts
 
@@ -211,7 +213,7 @@ def build_corpus(
     own = None if tokenizer is None else tokenizer_of(tokenizer)  # before the long work, in case it cannot be opened
     paths, lines = _sources(inputs)
     processes = workers or cores()
-    shards = corpora.build(
+    shards = corpora.build_shards(
         paths,
         output,
         recipe.corpus,
@@ -221,9 +223,9 @@ def build_corpus(
         on=on,
         overwrite=overwrite,
     )
-    facts, tokens = card.load(Path(output)), None
+    facts, tokens = card.load_card(Path(output)), None
     if own is not None:
-        ids = corpora.encode(output, own, workers=processes, on=on)
+        ids = corpora.encode_corpus(output, own, workers=processes, on=on)
         per_word = round(ids.num_values / max(facts["words"], 1), 3)
         tokens = CorpusTokens(ids.folder, ids.num_values, ids.manifest["unknown"], per_word)
     notes = tuple(_notes(Path(output), facts, shards, paths, recipe))
@@ -270,7 +272,7 @@ def _recipe(config: str | Path | None, values: Mapping[str, Any]) -> CorpusRecip
         if name in chosen:
             one = isinstance(chosen[name], str | Path)
             chosen[name] = [str(chosen[name])] if one else [*map(str, chosen[name])]
-    return load(CorpusRecipe, config, **chosen)
+    return load_config(CorpusRecipe, config, **chosen)
 
 
 def tokenizer_of(tokenizer: str | Path | Tokenizer) -> Tokenizer:

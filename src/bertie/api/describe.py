@@ -163,7 +163,7 @@ def info(model: str | Path, *, length: int = 128) -> ModelInfo:
         architecture, labels, weights = loaded.public.get("architectures"), [*loaded.labels], str(report)
         tokenizer = _tokenizer(folder)
     total, length = sum(parts.values()), min(length, config.max_length)
-    objective = objectives.build(families.family(folder).recipe["objectives"])
+    objective = objectives.build_objective(families.family(folder).recipe["objectives"])
     extra = objective.extra_cost(config, length=length, shares={"generator": PREDICTED_SHARE})
     predicted = 0.0 if extra else count.predictions_per_token(config)
     flops = count.forward_flops(config, length=length, predicted=predicted)

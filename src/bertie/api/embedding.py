@@ -11,11 +11,11 @@ from typing import IO
 
 import numpy as np
 
-from bertie.api.predicting import RecordTarget, Source, written
+from bertie.api.predicting import RecordTarget, TextSource, written
 from bertie.api.results import Written
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, check_new_file
-from bertie.infer.embed import Vector, vectors, width_of, write_npy
+from bertie.infer.embed import Vector, embed_rows, width_of, write_npy
 from bertie.infer.layer_files import WRITERS as TOKEN_WRITERS
 from bertie.infer.layers import TokenVectors, row_vectors, token_vectors
 from bertie.infer.pipeline import TextCount
@@ -39,7 +39,7 @@ def readable_texts(texts: Iterable[object], name: str = "texts") -> list[str | N
     return [None if isinstance(row, BadRecord) else row for row in rows]
 
 
-def texts_of(predictor: Predictor, source: Source) -> Iterable[object]:
+def list_texts(predictor: Predictor, source: TextSource) -> Iterable[object]:
     """Returns texts, or the texts of one column of rows. Raises DataError for rows of pairs."""
     if not source.check_texts():
         return source.rows  # type: ignore[return-value]  # a path or a lazy frame has columns
@@ -48,7 +48,7 @@ def texts_of(predictor: Predictor, source: Source) -> Iterable[object]:
         return [None if isinstance(row, BadRecord) else row.texts[0] for row in rows]
 
 
-def check_single(columns: Columns, source: Source) -> None:
+def check_single(columns: Columns, source: TextSource) -> None:
     """Raises DataError for rows of pairs."""
     if len(columns.text) > 1:
         names = " + ".join(columns.text)
@@ -58,7 +58,7 @@ def check_single(columns: Columns, source: Source) -> None:
         )
 
 
-def vectors_of(predictor: Predictor, texts: Iterable[object], name: str = "texts") -> Vector:
+def embed_texts(predictor: Predictor, texts: Iterable[object], name: str = "texts") -> Vector:
     """Returns the vector of each text; NaN for one that cannot be read. (N, W) name: of the argument, for messages."""
     read = readable_texts(texts, name)
     vectors_NW = np.full((len(read), width_of(predictor)), np.nan, np.float32)
@@ -78,7 +78,7 @@ def vectors_of_tokens(
     return [text for chunk in chunks for text in chunk.texts()]
 
 
-def write_vectors(predictor: Predictor, source: Source, target: RecordTarget) -> Written:
+def write_vectors(predictor: Predictor, source: TextSource, target: RecordTarget) -> Written:
     """Writes the vector of each row, in order: .npy has vectors alone, another file the columns of its rows too."""
     kind = target.kind((".npy", *(kind for kind in WRITERS if kind != ".json")))
     form, output = replace(target.form(kind), columns=("vector",)), target.output
@@ -97,14 +97,14 @@ def write_vectors(predictor: Predictor, source: Source, target: RecordTarget) ->
             write_npy(predictor, rows, out, skipped, long)
         else:
             with WRITERS[kind](out, form) as write:
-                for row, vector in vectors(predictor, rows, skipped, long, eager=source.standard_input):
+                for row, vector in embed_rows(predictor, rows, skipped, long, eager=source.standard_input):
                     record = {"error": vector.reason} if isinstance(vector, BadRecord) else {"vector": vector.tolist()}
                     write(row.source, target.numbers(row, skipped.rows), record)
     return written(source, (output,) if isinstance(output, Path) else (), "vectors", skipped, long, form.notes)
 
 
 def write_vectors_of_tokens(
-    predictor: Predictor, source: Source, target: RecordTarget, layers: str | Sequence[int]
+    predictor: Predictor, source: TextSource, target: RecordTarget, layers: str | Sequence[int]
 ) -> Written:
     """Writes the vectors of all tokens. Raises UsageError without a file."""
     kind, output = target.kind(TOKEN_WRITERS), target.output
@@ -121,7 +121,7 @@ def write_vectors_of_tokens(
     return written(source, (output,), "vectors", skipped, long)
 
 
-def _opened(stack: ExitStack, source: Source, target: RecordTarget) -> IO[bytes]:
+def _opened(stack: ExitStack, source: TextSource, target: RecordTarget) -> IO[bytes]:
     """Returns the stream to write. A file is written whole, or not at all."""
     if not isinstance(target.output, Path):
         return target.output

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bertie.api.predicting import Source, check_columns
+from bertie.api.predicting import TextSource, check_columns
 from bertie.api.scores import Scores
 from bertie.errors import UsageError
 from bertie.evaluation import compare, perturb
@@ -21,7 +21,7 @@ from bertie.tasks.sequence import with_positive
 
 
 @dataclass(frozen=True)
-class Examples:
+class LabeledRows:
     """Labeled rows in any form, or a split of a published data set, and how they are read.
 
     Attributes:
@@ -35,7 +35,7 @@ class Examples:
         weight: Column of the weight of a row in the metrics.
     """
 
-    source: Source
+    source: TextSource
     data: str = ""
     data_dir: Path | None = None
     split: str = "dev"
@@ -84,7 +84,7 @@ class Measures:
     name: str = ""
     overwrite: bool = False
 
-    def check(self, examples: Examples) -> None:
+    def check(self, examples: LabeledRows) -> None:
         """Raises UsageError for files that exist, and for examples that can be read only once."""
         if (self.against or self.perturb) and examples.source.standard_input:
             option = "against" if self.against else "perturb"
@@ -96,7 +96,7 @@ class Measures:
                 check_new_file(path, overwrite=self.overwrite)
 
 
-def measured_scores(predictor: Predictor, examples: Examples, measures: Measures) -> Scores:
+def measured_scores(predictor: Predictor, examples: LabeledRows, measures: Measures) -> Scores:
     """Computes the metrics of a model on labeled examples, and writes the files."""
     measures.check(examples)
     source, format = examples.source, examples.format
@@ -119,7 +119,12 @@ def measured_scores(predictor: Predictor, examples: Examples, measures: Measures
 
 
 def _scores(
-    predictor: Predictor, path: str, format: TableFormat, source: Source, metrics: tuple[str, ...], measures: Measures
+    predictor: Predictor,
+    path: str,
+    format: TableFormat,
+    source: TextSource,
+    metrics: tuple[str, ...],
+    measures: Measures,
 ) -> Scores:
     in_memory = memory.in_memory(path)
     findings = Findings(predictor.task, metrics[0]) if measures.report else None
@@ -136,12 +141,12 @@ def _scores(
         report["notes"] += notes
     if measures.perturb:
         without = report.get("undefined", ())
-        report["perturbed"] = perturb.measure(predictor, path, format, measures.perturb, without=without)
+        report["perturbed"] = perturb.measure_perturbations(predictor, path, format, measures.perturb, without=without)
     scores = Scores(report, leading(metrics, report), measures.second)
     files = {measures.output: json_bytes(report)} if measures.output else {}
     if measures.report and findings:
         name = "standard input" if source.standard_input else Path(path).name
-        page = sections.page(
+        page = sections.render_evaluation_page(
             f"Evaluation: {name}",
             f"{measures.name} on {'examples' if in_memory else path}",
             with_intervals(report),

@@ -13,9 +13,9 @@ from bertie.api.run import Plan, Run, run_in
 from bertie.console import console
 from bertie.errors import UsageError, WrongValue, arguments
 from bertie.io import memory
-from bertie.io.memory import Rows
+from bertie.io.memory import RowsInput
 from bertie.runs import finetune as runs
-from bertie.runs.against import finetune_against as runs_against
+from bertie.runs.against import run_finetune_against as runs_against
 from bertie.runs.arguments import FINETUNE
 from bertie.runs.config import EPOCHS_HINT, FinetuneConfig
 from bertie.runs.folds import finetune_folds
@@ -57,8 +57,8 @@ FOREIGN_ARGUMENTS = {  # arguments of transformers, sentence-transformers and sc
 @arguments(**FOREIGN_ARGUMENTS)
 def finetune(
     model: str | Path | None = None,
-    train: Rows | None = None,
-    dev: Rows | None = None,
+    train: RowsInput | None = None,
+    dev: RowsInput | None = None,
     *,
     text: str | tuple[str, ...] | list[str] = (),
     label: str = "",
@@ -198,7 +198,9 @@ def finetune(
             raise UsageError("`folds` and `seeds` exclude each other. Omit one of them.")
         number = 1 if folds is not None else seeds_of(ready, seeds, keep_best)
         several = partial(runs.finetune_seeds, seeds=number, keep_best=keep_best)
-        run = partial(finetune_folds, folds=folds) if folds is not None else runs.finetune if number == 1 else several
+        run = (
+            partial(finetune_folds, folds=folds) if folds is not None else runs.run_finetune if number == 1 else several
+        )
         function = loss if callable(loss) else None
         work = partial(run, ready, resume=resume, overwrite=overwrite, callbacks=callbacks, loss=function)
         return run_in(output, work, partial(finetune, **call))
@@ -208,8 +210,8 @@ def finetune(
 def finetune_against(
     model: str | Path | None,
     against: str | Path,
-    train: Rows | None = None,
-    dev: Rows | None = None,
+    train: RowsInput | None = None,
+    dev: RowsInput | None = None,
     *,
     output: str | Path,
     seeds: int | None = None,
@@ -249,8 +251,8 @@ def finetune_against(
 @arguments(*FinetuneOptions.__annotations__, **FOREIGN_ARGUMENTS)
 def plan_finetune(
     model: str | Path | None = None,
-    train: Rows | None = None,
-    dev: Rows | None = None,
+    train: RowsInput | None = None,
+    dev: RowsInput | None = None,
     *,
     against: str | Path | None = None,
     seeds: int | None = None,
@@ -379,7 +381,7 @@ def settings_of(
         raise UsageError(EPOCHS_HINT)
 
     def load(path: str | Path | None) -> FinetuneConfig:
-        return configs.load(FinetuneConfig, path, overrides, **chosen)
+        return configs.load_config(FinetuneConfig, path, overrides, **chosen)
 
     if file is not None or not (data := chosen.get("data")):
         return load(file)

@@ -8,7 +8,7 @@ from bertie.api.display import html_table
 from bertie.errors import DataError, UsageError, arguments
 from bertie.files import Json, check_new_file
 from bertie.report.card import put
-from bertie.report.card import table as markdown
+from bertie.report.card import render_markdown_table as markdown
 from bertie.runs import checkpoints, finetune_page, models, page, tune_page
 from bertie.runs import compare as comparing
 from bertie.runs import verify as checking
@@ -98,8 +98,13 @@ def write_report(run: str | Path) -> Path:
     if (folder / STUDY).exists():
         if not (folder / RESULTS).exists():
             raise DataError(f"{folder} is a search that has not ended, and its report is made at its end.")
-        return redraw(folder, tune_page.page(read_results(folder)))
-    return redraw(folder, (finetune_page.page if finetune_page.is_finetuning(folder) else page.page)(folder))
+        return redraw(folder, tune_page.render_tune_page(read_results(folder)))
+    return redraw(
+        folder,
+        (finetune_page.render_finetune_page if finetune_page.is_finetuning(folder) else page.render_pretrain_page)(
+            folder
+        ),
+    )
 
 
 @arguments(out="output")
@@ -127,7 +132,7 @@ def export_checkpoint(run: str | Path, output: str | Path, *, overwrite: bool = 
         ...     bertie.export_checkpoint("runs/half", "out/half")
         'step 2 of 4'
     """
-    return checkpoints.export_checkpoint(Path(run), Path(output), overwrite=overwrite)
+    return checkpoints.write_checkpoint_model(Path(run), Path(output), overwrite=overwrite)
 
 
 @dataclass(frozen=True)
@@ -195,9 +200,9 @@ def compare(
     if folder is not None and not (folder / "config.json").is_file():
         raise DataError(f"{folder} is not a model folder: it has no config.json. Pass `card_of=MODEL`.")
     gathered = comparing.gather([*map(Path, runs)])
-    comparison = Comparison(comparing.compare(gathered))
+    comparison = Comparison(comparing.compare_runs(gathered))
     if folder is not None:
         put(folder, "Compared runs", markdown(*comparing.card_rows(gathered)), comparing.INTERVALS)
     if page_file is not None:
-        comparing.page(gathered, "bertie compare " + " ".join(map(str, runs))).save(page_file)
+        comparing.render_comparison_page(gathered, "bertie compare " + " ".join(map(str, runs))).save(page_file)
     return comparison

@@ -14,7 +14,7 @@ from bertie.infer.predict import Predictor, as_engine
 from bertie.models.files import MODEL_FOLDER
 from bertie.runs.models import model_folder
 from bertie.runs.opening import open_engine
-from bertie.tasks import name_of, task_of
+from bertie.tasks import task_name, task_of
 from bertie.tasks.capabilities import Embeds, Generates
 from bertie.training_facts import TooLong
 
@@ -101,8 +101,8 @@ class ModelHandle:
             ('bad', 'good')
         """
         folder = model_folder(folder)
-        opened = open_engine(folder, device=where.device, precision=where.precision, engine=where.engine)
-        return cls(opened.engine, opened.tokenizer, folder=folder, where=where)
+        engine = open_engine(folder, device=where.device, precision=where.precision, engine=where.engine)
+        return cls(engine.engine, engine.tokenizer, folder=folder, where=where)
 
     @classmethod
     def from_transformers(cls, model: "TheirModel", tokenizer: "TheirTokenizer | None" = None) -> Self:
@@ -205,7 +205,7 @@ class ModelHandle:
     def task(self) -> str | None:
         """The name of the task: sequence, tagging, span ...; None for a pre-trained model."""
         task = task_of(self._engine.facts)
-        return None if task is None else name_of(task)
+        return None if task is None else task_name(task)
 
     @property
     def prompts(self) -> Mapping[str, str]:

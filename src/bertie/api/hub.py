@@ -12,7 +12,7 @@ from bertie.hub.remote import Downloaded, Remote
 from bertie.models.variant import read_public
 from bertie.runs.models import model_folder
 from bertie.runs.verify import verify_folder
-from bertie.tasks.datasets import DATASETS, check
+from bertie.tasks.datasets import DATASETS, check_dataset
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def download(name: str | Remote, *, dry_run: bool = False) -> Downloaded | Remot
     if dry_run:
         return model
     with console.progress(f"downloading {model.name}", model.bytes / 1e6, unit="MB") as advance:
-        return remote.download(model, advance=lambda count: advance(count / 1e6))
+        return remote.download_model(model, advance=lambda count: advance(count / 1e6))
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def upload(model: str | Path, name: str, *, private: bool = False, message: str 
     if damage := [one["found"] for one in verify_folder(folder)["checks"] if not one["ok"]]:
         raise DataError(f"{damage[0]} Nothing was uploaded.")
     size = sum((folder / file).stat().st_size for file in remote.uploaded(folder))
-    return Uploaded(remote.upload(folder, name, private=private, message=message), size)
+    return Uploaded(remote.upload_folder(folder, name, private=private, message=message), size)
 
 
 def list_models() -> list[NamedModel]:
@@ -108,7 +108,7 @@ def list_models() -> list[NamedModel]:
         >>> [model.name for model in bertie.list_models() if model.here][:3]
         ['names-en', 'questions-en', 'sentiment-ko']
     """
-    return [NamedModel(name, text, here) for name, text, here in names.listed()]
+    return [NamedModel(name, text, here) for name, text, here in names.list_named_models()]
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class PublishedSet:
         folder = Path(data_dir)
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder.")
-        for one in check(DATASETS[self.name], folder):
+        for one in check_dataset(DATASETS[self.name], folder):
             counts = one.skipped.counts if one.skipped else {}
             note = str(one.skipped) if one.skipped and one.skipped.total else ""
             fine = one.rows is None or one.as_published

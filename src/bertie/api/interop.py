@@ -17,7 +17,7 @@ import torch
 
 from bertie.errors import DataError, NoPackage, UnknownName, UsageError, nearest
 from bertie.families import VARIANTS
-from bertie.models.folder import load
+from bertie.models.folder import load_variant_model
 from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary, public_config
 from bertie.models.weights import public_state
@@ -104,7 +104,7 @@ def module_from(model: TheirModel, tokenizer: TheirTokenizer | None) -> TorchMod
     kind = public.get("model_type")
     if kind not in VARIANTS:
         raise UnknownName(f"{name} has the model_type {kind!r}, which is not supported. {nearest(kind, VARIANTS)}")
-    module, _ = load(VARIANTS[kind], Path(name), public=public, tensors=model.state_dict())
+    module, _ = load_variant_model(VARIANTS[kind], Path(name), public=public, tensors=model.state_dict())
     if tokenizer is not None:
         with TemporaryDirectory(prefix="bertie-tokenizer-") as folder:
             tokenizer.save_pretrained(folder)

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
 
 from bertie.api.embedding import (
+    embed_texts,
+    list_texts,
     readable_texts,
-    texts_of,
-    vectors_of,
     vectors_of_tokens,
     write_vectors,
     write_vectors_of_tokens,
@@ -28,12 +28,19 @@ from bertie.api.options import (
     SimilarityOptions,
     WriteOptions,
 )
-from bertie.api.predicting import RecordTarget, Source, pass_predictions, predictions, traffic_log, write_predictions
+from bertie.api.predicting import (
+    RecordTarget,
+    TextSource,
+    pass_predictions,
+    predictions,
+    traffic_log,
+    write_predictions,
+)
 from bertie.api.results import Explanation, Predictions, Ranked, Written
 from bertie.console import console
 from bertie.errors import UsageError, WrongValue, arguments
 from bertie.infer.candidates import choose_from, fill_in
-from bertie.infer.embed import Vector, embedder
+from bertie.infer.embed import Vector, make_embedder
 from bertie.infer.engine import Engine
 from bertie.infer.ensemble import Ensemble
 from bertie.infer.fill import MaskPrediction
@@ -41,11 +48,11 @@ from bertie.infer.layers import TokenVectors
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import check_text, check_top
 from bertie.infer.traffic import Traffic
-from bertie.io.memory import Rows
+from bertie.io.memory import RowsInput
 from bertie.registry import Later
 from bertie.tasks import Prediction, task_of
 from bertie.tasks.capabilities import Embeds
-from bertie.tasks.embed import similarity as alike
+from bertie.tasks.embed import compare_vectors as alike
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
@@ -96,7 +103,7 @@ class Model(ModelHandle):
     @overload
     def predict(
         self,
-        texts: Rows,
+        texts: RowsInput,
         *,
         output: None = None,
         ensemble: "Sequence[Model | str | PathLike[str]]" = (),
@@ -105,7 +112,7 @@ class Model(ModelHandle):
     @overload
     def predict(
         self,
-        texts: Rows,
+        texts: RowsInput,
         *,
         output: Output | ReceivePrediction,
         ensemble: "Sequence[Model | str | PathLike[str]]" = (),
@@ -114,7 +121,7 @@ class Model(ModelHandle):
     @arguments(**THEIRS)
     def predict(
         self,
-        texts: Rows,
+        texts: RowsInput,
         *,
         text: str | Sequence[str] = (),
         candidates: Sequence[str] | None = None,
@@ -187,7 +194,7 @@ class Model(ModelHandle):
         """
         if candidates is None and (hypothesis is not None or multi):
             raise UsageError("`hypothesis` and `multi` need `candidates`.")
-        source = Source.of(texts, text, columns, encoding, format)
+        source = TextSource.of(texts, text, columns, encoding, format)
         if candidates is None:
             predictor = self._answering(ensemble, head, pattern, words, max_length, too_long)
             predictor = predictor.deciding(threshold, abstain)
@@ -237,7 +244,7 @@ class Model(ModelHandle):
     @arguments(**THEIRS)
     def evaluate(
         self,
-        examples: Rows | None = None,
+        examples: RowsInput | None = None,
         *,
         data: str = "",
         data_dir: str | Path | None = None,
@@ -308,10 +315,10 @@ class Model(ModelHandle):
             >>> scores["accuracy"], scores.interval("accuracy")
             (1.0, (1.0, 1.0))
         """
-        from bertie.api.evaluating import Examples, Measures, measured_scores
+        from bertie.api.evaluating import LabeledRows, Measures, measured_scores
 
-        rows = Examples(
-            Source.of("" if examples is None else examples, text, columns, encoding, format),
+        rows = LabeledRows(
+            TextSource.of("" if examples is None else examples, text, columns, encoding, format),
             data,
             None if data_dir is None else Path(data_dir),
             split,
@@ -341,20 +348,20 @@ class Model(ModelHandle):
 
     @overload
     def embed(
-        self, texts: Rows, *, tokens: Literal[False] = False, output: None = None, **options: Unpack[EmbedOptions]
+        self, texts: RowsInput, *, tokens: Literal[False] = False, output: None = None, **options: Unpack[EmbedOptions]
     ) -> Vector: ...
     @overload
     def embed(
-        self, texts: Rows, *, tokens: Literal[True], output: None = None, **options: Unpack[EmbedOptions]
+        self, texts: RowsInput, *, tokens: Literal[True], output: None = None, **options: Unpack[EmbedOptions]
     ) -> list[TokenVectors | None]: ...
     @overload
     def embed(
-        self, texts: Rows, *, output: Output, tokens: bool = False, **options: Unpack[EmbedOptions]
+        self, texts: RowsInput, *, output: Output, tokens: bool = False, **options: Unpack[EmbedOptions]
     ) -> Written: ...
     @arguments(**THEIRS)
     def embed(
         self,
-        texts: Rows,
+        texts: RowsInput,
         *,
         tokens: bool = False,
         from_layers: str | Sequence[int] = "",
@@ -421,7 +428,7 @@ class Model(ModelHandle):
         if tokens and (names := [name for name, value in pooled.items() if value not in (None, False)]):
             excluded = ", ".join(f"`{name}`" for name in names)
             raise UsageError(f"`tokens` excludes {excluded}: vectors of tokens are not pooled. Pass one or the other.")
-        source = Source.of(texts, text, columns, encoding, format)
+        source = TextSource.of(texts, text, columns, encoding, format)
         predictor = self.embedder(
             max_length=max_length,
             prompt=prompt,
@@ -431,9 +438,9 @@ class Model(ModelHandle):
             truncate_dim=truncate_dim,
         )
         if output is None and tokens:
-            return vectors_of_tokens(predictor, texts_of(predictor, source), numbers)
+            return vectors_of_tokens(predictor, list_texts(predictor, source), numbers)
         if output is None:
-            return vectors_of(predictor, texts_of(predictor, source))
+            return embed_texts(predictor, list_texts(predictor, source))
         target = RecordTarget.of(output, only_answers, excel, output_encoding, overwrite)
         if tokens:
             return write_vectors_of_tokens(predictor, source, target, numbers)
@@ -447,7 +454,7 @@ class Model(ModelHandle):
             >>> [len(answer.label) for answer in embedder.predict(["a dog"])]
             [384]
         """
-        return embedder(self.runner, self._tokenizer, **options)
+        return make_embedder(self.runner, self._tokenizer, **options)
 
     @arguments(*SimilarityOptions.__annotations__, **THEIRS)
     def similarity(
@@ -471,8 +478,8 @@ class Model(ModelHandle):
         predictor = self.embedder(**options)
         task, a_AH, b_BH = (
             predictor.task,
-            vectors_of(predictor, first, "first"),
-            vectors_of(predictor, second, "second"),
+            embed_texts(predictor, first, "first"),
+            embed_texts(predictor, second, "second"),
         )
         return alike(a_AH, b_BH, task.similarity if isinstance(task, Embeds) else "cosine")
 
@@ -592,7 +599,7 @@ class Model(ModelHandle):
     @arguments(**THEIRS)
     def perplexity(
         self,
-        texts: Rows,
+        texts: RowsInput,
         *,
         text: str | Sequence[str] = (),
         limit: int | None = None,
@@ -627,7 +634,7 @@ class Model(ModelHandle):
         """
         from bertie.api.scoring import perplexity_of
 
-        source = Source.of(texts, text, columns, encoding, format)
+        source = TextSource.of(texts, text, columns, encoding, format)
         self.check("perplexity")
         return perplexity_of(self.runner, self.tokenizer, source, limit, max_length)
 
@@ -652,11 +659,11 @@ class Model(ModelHandle):
             >>> model.next_sentence("Note 1 is short.", "It was written in the rain.").verdict in ("follows", "random")
             True
         """
-        from bertie.infer.pairs import judge, kind_of
+        from bertie.infer.pairs import find_pair_kind, judge
 
         self.check("next_sentence")
         predictor = self.predictor(max_length=max_length)
-        kind = "nsp" if self.folder is None else kind_of(self.folder)
+        kind = "nsp" if self.folder is None else find_pair_kind(self.folder)
         (verdict,) = judge(self.runner, predictor.tokenizer, [(first, second)], kind, max_length=predictor.max_length)
         return verdict
 
@@ -694,7 +701,7 @@ class Model(ModelHandle):
             ['word', 'value']
         """
         texts = (text,) if isinstance(text, str) else tuple(text)
-        explain = Later[Callable[..., dict[str, Any]]]("bertie.apps.explain.api", "explain").found()
+        explain = Later[Callable[..., dict[str, Any]]]("bertie.apps.explain.api", "explain_prediction").found()
         facts = explain(self.module, texts, method=method, label=label, word=word, max_length=max_length)
         words = tuple((one["text"], one["value"]) for one in facts["words"])
         return Explanation(

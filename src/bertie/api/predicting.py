@@ -21,11 +21,11 @@ from bertie.files import JsonObject, atomic_writes, check_new_file, exists
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.records import TABLE_EXTENSIONS, WRITERS, Form
-from bertie.infer.texts import Row, tell_unread
+from bertie.infer.texts import TextRow, tell_unread
 from bertie.infer.traffic import Traffic
 from bertie.io import memory
 from bertie.io.lines import BadRecord, check_encoding
-from bertie.io.memory import Rows
+from bertie.io.memory import RowsInput
 from bertie.io.rows import PLAIN_PAIR, table_kind
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example, SkipReport
@@ -34,7 +34,7 @@ from bertie.tasks.capabilities import Embeds
 
 
 @dataclass(frozen=True)
-class Source:
+class TextSource:
     """Where texts are read: rows in any form, and how their columns are chosen.
 
     Attributes:
@@ -45,14 +45,16 @@ class Source:
         format: Format of a file. Default: by its suffix.
     """
 
-    rows: Rows
+    rows: RowsInput
     text: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
     encoding: str = "utf-8"
     format: str = ""
 
     @classmethod
-    def of(cls, rows: Rows, text: str | Sequence[str], columns: Sequence[str], encoding: str, format: str) -> "Source":
+    def of(
+        cls, rows: RowsInput, text: str | Sequence[str], columns: Sequence[str], encoding: str, format: str
+    ) -> "TextSource":
         """Returns the source. text: a column, or several."""
         source = cls(rows, (text,) if isinstance(text, str) else tuple(text), tuple(columns), encoding, format)
         if memory.is_path(rows):
@@ -158,7 +160,7 @@ class RecordTarget:
         encoding = "utf-8" if self.excel else self.encoding
         return Form(only_answers=self.only_answers, encoding=encoding, excel=self.excel)
 
-    def numbers(self, row: Row, number: int) -> JsonObject:
+    def numbers(self, row: TextRow, number: int) -> JsonObject:
         """Returns the numbers of a row and of its last line, and its id unless one of its columns has that name."""
         name = getattr(row, "id", "") if "id" not in (row.source or ()) else ""
         return {**({} if self.only_answers else {"row": number}), "line": row.line, **({"id": name} if name else {})}
@@ -188,7 +190,7 @@ def traffic_log(
     Traffic.add_to(path, [traffic])
 
 
-def predictions(predictor: Predictor, source: Source, traffic: Traffic | None = None) -> Predictions:
+def predictions(predictor: Predictor, source: TextSource, traffic: Traffic | None = None) -> Predictions:
     """Returns the predictions for texts, or for rows with columns. traffic: counts them."""
     columns, index = predictor.task.table_columns, memory.index_of(source.rows)
     if not source.check_texts():
@@ -217,7 +219,7 @@ def paired(predictor: Predictor, format: TableFormat) -> TableFormat:
     return format
 
 
-def check_columns(predictor: Predictor, columns: Columns, source: Source) -> None:
+def check_columns(predictor: Predictor, columns: Columns, source: TextSource) -> None:
     """Says which columns of a file are read. Raises DataError for pairs and a model of single texts, or the reverse."""
     if columns == Columns():
         return  # a table without rows
@@ -233,7 +235,7 @@ def check_columns(predictor: Predictor, columns: Columns, source: Source) -> Non
         )
 
 
-def _check_unlabeled(predictor: Predictor, source: Source, columns: Columns) -> None:
+def _check_unlabeled(predictor: Predictor, source: TextSource, columns: Columns) -> None:
     check_columns(predictor, columns, source)
     if isinstance(predictor.task, Embeds) and not predictor.task.labels and len(columns.text) == 1:
         console.say(
@@ -243,7 +245,7 @@ def _check_unlabeled(predictor: Predictor, source: Source, columns: Columns) -> 
 
 
 def pass_predictions(
-    predictor: Predictor, source: Source, receive: ReceivePrediction, traffic: Traffic | None = None
+    predictor: Predictor, source: TextSource, receive: ReceivePrediction, traffic: Traffic | None = None
 ) -> Written:
     """Calls a function with the texts of each row and its prediction, in order, while they are computed."""
     skipped, long = SkipReport(), TextCount(predictor.too_long, predictor.max_length)
@@ -259,7 +261,7 @@ def pass_predictions(
 
 
 def write_predictions(
-    predictor: Predictor, source: Source, target: RecordTarget, traffic: Traffic | None = None
+    predictor: Predictor, source: TextSource, target: RecordTarget, traffic: Traffic | None = None
 ) -> Written:
     """Writes one record per row, in order, while they are computed. Rows without a prediction have an error instead."""
     kind = target.kind(WRITERS)
@@ -300,7 +302,12 @@ def write_predictions(
 
 
 def written(
-    source: Source, files: tuple[Path, ...], what: str, skipped: SkipReport, long: TextCount, notes: Iterable[str] = ()
+    source: TextSource,
+    files: tuple[Path, ...],
+    what: str,
+    skipped: SkipReport,
+    long: TextCount,
+    notes: Iterable[str] = (),
 ) -> Written:
     """Returns what was written, and warns of rows that were not read."""
     empty = [] if skipped.rows else [f"{source.name} has no rows, so there are no {what}."]

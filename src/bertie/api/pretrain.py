@@ -119,7 +119,7 @@ def pretrain(
         if output is None:
             one_process("pretrain without output")
         work = partial(
-            runs.pretrain,
+            runs.run_pretrain,
             ready,
             resume=resume,
             overwrite=overwrite,
@@ -161,7 +161,7 @@ def plan_pretrain(
         True
     """
     with _ready({**options, "corpus": corpus, "tokenizer": tokenizer}) as ready:
-        return Plan(runs.plan_pretraining(ready, trial=trial), runs.summary)
+        return Plan(runs.plan_pretraining(ready, trial=trial), runs.summarize_plan)
 
 
 @contextmanager
@@ -194,7 +194,9 @@ def _ready(call: Mapping[str, object]) -> Iterator[PretrainConfig]:
             check_alone(config, chosen)
             ready = config
         else:
-            ready = configs.load(PretrainConfig, config if again is None else again / "run.yaml", overrides, **chosen)
+            ready = configs.load_config(
+                PretrainConfig, config if again is None else again / "run.yaml", overrides, **chosen
+            )
         typed = {one.partition("=")[0] for one in overrides} | {key for key, one in chosen.items() if one is not None}
         if call["minutes"] is not None and "train.steps" in typed:
             raise UsageError("`minutes` sets train.steps. Pass only one of the two.")

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bertie.api.display import html_table
 from bertie.console import counted
 from bertie.errors import UsageError
-from bertie.infer.records import Form, flattened
+from bertie.infer.records import Form, flatten_answer
 from bertie.tasks import Prediction
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Predictions(Sequence[Prediction]):
         names = (*self.columns, *(("error",) if errors else ()))
         table = []
         for row, answer in zip(rows, self.answers, strict=True):
-            values = flattened(answer.as_json())
+            values = flatten_answer(answer.as_json())
             table.append(form.joined(row, {}, {name: values.get(name) for name in names}))
         return table
 

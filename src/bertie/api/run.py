@@ -22,7 +22,7 @@ from bertie.files import Json, JsonObject
 from bertie.folders import new_folder
 from bertie.metrics.base import called, undefined
 from bertie.models.variant import read_public
-from bertie.runs.domains import table as perplexity_table
+from bertie.runs.domains import format_domains as perplexity_table
 from bertie.runs.folder import OUT_OF_FOLD, REPORT, RESULTS, RUN, SUSPECTS, read_results, seed_runs
 from bertie.runs.forecast import RunForecast
 from bertie.runs.layout import MODEL

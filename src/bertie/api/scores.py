@@ -9,7 +9,7 @@ from bertie.api.display import html_table, with_interval
 from bertie.evaluation import perturb
 from bertie.evaluation.compare import PairedDifference
 from bertie.files import Json
-from bertie.metrics.base import called, summary, undefined, verdict
+from bertie.metrics.base import called, summarize_metrics, undefined, verdict
 from bertie.metrics.tags import split_tag
 from bertie.report.sections import unknown_labels
 
@@ -119,7 +119,7 @@ class Scores(Mapping[str, float]):
     @property
     def summary(self) -> str:
         """The metrics with their intervals and the number of examples, in one line."""
-        return summary(self._facts, self.metrics)
+        return summarize_metrics(self._facts, self.metrics)
 
     def lines(self) -> "Iterator[str | Table]":
         """Yields what `bertie evaluate` prints below the summary, as texts and tables of `rich`."""
@@ -154,7 +154,7 @@ class Scores(Mapping[str, float]):
             if name in report.get("against", {}):
                 difference = PairedDifference(**report["against"][name])
                 yield f"{called(name, report)} minus that of {self.second or 'the second model'}: {difference}"
-        yield from perturb.lines(report.get("perturbed", {}), self.metrics, report)
+        yield from perturb.render_perturbation_lines(report.get("perturbed", {}), self.metrics, report)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from bertie.api.predicting import Source
+from bertie.api.predicting import TextSource
 from bertie.console import console
 from bertie.errors import DataError
 from bertie.infer.engine import Engine
@@ -16,7 +16,7 @@ from bertie.text.tokenizer import Tokenizer
 
 
 def perplexity_of(
-    engine: Engine, tokenizer: Tokenizer, source: Source, limit: int | None, max_length: int | None
+    engine: Engine, tokenizer: Tokenizer, source: TextSource, limit: int | None, max_length: int | None
 ) -> PseudoPerplexity:
     """Returns the pseudo-perplexity of texts, with the rows that were skipped by reason. limit: of the rows."""
     if not source.check_texts():

@@ -11,7 +11,7 @@ from bertie.api.model import Model, load
 from bertie.api.options import FinetuneOptions
 from bertie.errors import UsageError, WrongValue, arguments
 from bertie.files import Json
-from bertie.io.memory import Rows
+from bertie.io.memory import RowsInput
 from bertie.metrics.base import called
 from bertie.runs import tune as runs
 from bertie.runs.arguments import FINETUNE
@@ -124,8 +124,8 @@ class Search:
 @arguments(*FinetuneOptions.__annotations__, **FOREIGN_ARGUMENTS)
 def tune(
     model: str | Path | None = None,
-    train: Rows | None = None,
-    dev: Rows | None = None,
+    train: RowsInput | None = None,
+    dev: RowsInput | None = None,
     *,
     output: str | Path,
     vary: Sequence[str] | Mapping[str, Sequence[object]] = (),
@@ -187,7 +187,7 @@ def tune(
         )
         raise UsageError(f"{wrong}.")
     with settings_ready({**options, "model": model, "train": train, "dev": dev}) as ready:
-        results = runs.tune(
+        results = runs.run_tune(
             ready,
             Path(output),
             space,

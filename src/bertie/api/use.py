@@ -29,7 +29,7 @@ from bertie.errors import arguments
 from bertie.infer.embed import Vector
 from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors
-from bertie.io.memory import Rows
+from bertie.io.memory import RowsInput
 
 if TYPE_CHECKING:
     from bertie.api.scores import Scores
@@ -108,19 +108,19 @@ def _opened(model: AnyModel, options: dict[str, object]) -> Model:
 
 
 @overload
-def predict(model: AnyModel, texts: Rows, *, output: None = None, **options: Unpack[_Predict]) -> Predictions: ...
+def predict(model: AnyModel, texts: RowsInput, *, output: None = None, **options: Unpack[_Predict]) -> Predictions: ...
 @overload
 def predict(
-    model: AnyModel, texts: Rows, *, output: Output | ReceivePrediction, **options: Unpack[_Predict]
+    model: AnyModel, texts: RowsInput, *, output: Output | ReceivePrediction, **options: Unpack[_Predict]
 ) -> Written: ...
 @function_of(Model.predict, load, **THEIRS)
-def predict(model: AnyModel, texts: Rows, **options: object) -> Predictions | Written:
+def predict(model: AnyModel, texts: RowsInput, **options: object) -> Predictions | Written:
     """Predicts labels for texts."""
     return _opened(model, options).predict(texts, **options)  # type: ignore[no-any-return,call-overload]
 
 
 @function_of(Model.evaluate, load, **THEIRS)
-def evaluate(model: AnyModel, examples: Rows | None = None, **options: Unpack[_Evaluate]) -> "Scores":
+def evaluate(model: AnyModel, examples: RowsInput | None = None, **options: Unpack[_Evaluate]) -> "Scores":
     """Computes the metrics of a model on labeled examples."""
     values = dict(options)
     return _opened(model, values).evaluate(examples, **values)  # type: ignore[arg-type]
@@ -128,18 +128,18 @@ def evaluate(model: AnyModel, examples: Rows | None = None, **options: Unpack[_E
 
 @overload
 def embed(
-    model: AnyModel, texts: Rows, *, tokens: Literal[False] = False, output: None = None, **options: Unpack[_Embed]
+    model: AnyModel, texts: RowsInput, *, tokens: Literal[False] = False, output: None = None, **options: Unpack[_Embed]
 ) -> Vector: ...
 @overload
 def embed(
-    model: AnyModel, texts: Rows, *, tokens: Literal[True], output: None = None, **options: Unpack[_Embed]
+    model: AnyModel, texts: RowsInput, *, tokens: Literal[True], output: None = None, **options: Unpack[_Embed]
 ) -> list[TokenVectors | None]: ...
 @overload
 def embed(
-    model: AnyModel, texts: Rows, *, output: Output, tokens: bool = False, **options: Unpack[_Embed]
+    model: AnyModel, texts: RowsInput, *, output: Output, tokens: bool = False, **options: Unpack[_Embed]
 ) -> Written: ...
 @function_of(Model.embed, load, **THEIRS)
-def embed(model: AnyModel, texts: Rows, **options: object) -> Vector | list[TokenVectors | None] | Written:
+def embed(model: AnyModel, texts: RowsInput, **options: object) -> Vector | list[TokenVectors | None] | Written:
     """Computes a vector for each text, or for each of its tokens."""
     return _opened(model, options).embed(texts, **options)  # type: ignore[no-any-return,call-overload]
 
@@ -179,7 +179,7 @@ def write(model: AnyModel, texts: Iterable[object], **options: Unpack[_Write]) -
 
 
 @function_of(Model.perplexity, load, **THEIRS)
-def perplexity(model: AnyModel, texts: Rows, **options: Unpack[_Perplexity]) -> "PseudoPerplexity":
+def perplexity(model: AnyModel, texts: RowsInput, **options: Unpack[_Perplexity]) -> "PseudoPerplexity":
     """Computes the pseudo-perplexity of texts."""
     values = dict(options)
     return _opened(model, values).perplexity(texts, **values)  # type: ignore[arg-type]

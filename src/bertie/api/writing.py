@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bertie.errors import UsageError
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
-from bertie.infer.write import pieces, writer
+from bertie.infer.write import stream_words, writer
 from bertie.models.generation import GenerationConfig
 
 if TYPE_CHECKING:
@@ -69,4 +69,4 @@ class Writer:
 
     def __call__(self, text: str) -> Iterator[str]:
         """Yields the generated text, word by word. Raises DataError for an empty text."""
-        return pieces(self.module, self.predictor, text, self.writing, seed=self.seed, count=self.count)
+        return stream_words(self.module, self.predictor, text, self.writing, seed=self.seed, count=self.count)

@@ -112,9 +112,9 @@ def with_parameters(run: Callable[..., object], parameters: Sequence[inspect.Par
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace an earlier output of Bertie. Other files are never deleted.")
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Run folder to write.")]
+OutputOption = Annotated[Path | None, typer.Option("--output", "-o", help="Run folder to write.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and print the plan; do not start.")]
-Trial = Annotated[
+TrialOption = Annotated[
     float | None,
     typer.Option(
         "--trial",

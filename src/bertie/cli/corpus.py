@@ -37,7 +37,7 @@ _READING_SETTINGS = ("format", "text", "encoding")  # settings that change which
     decontaminate=Flag("decontaminate", metavar="SET_OR_FILE"),
     data_dir="data_dirs",
 )
-def corpus(
+def corpus_command(
     given: OptionValues,
     inputs: Annotated[
         list[str],
@@ -105,7 +105,7 @@ def corpus(
         reasons = "; ".join(f"{reason}: {count:,}" for reason, count in records["dropped"].items())
         console.say(f"Dropped {records['in'] - records['kept']:,} of {records['in']:,} records ({reasons}).")
     for note in built.notes:
-        console.warn(in_options(note, corpus))
+        console.warn(in_options(note, corpus_command))
     if tokens := built.tokens:
         console.show(
             f"{tokens.folder}: {tokens.tokens:,} tokens, {tokens.per_word:.2f} per word, "
@@ -129,14 +129,14 @@ def _plan(plan: "CorpusPlan") -> None:
 
 def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:
     """Prints the card of a corpus and the beginning of its first documents."""
-    opened = bertie.Corpus.open(folder)
+    handle = bertie.Corpus.open(folder)
     from rich.markdown import Markdown
 
-    first = [document[:sentences] for document in islice(opened, documents)]
+    first = [document[:sentences] for document in islice(handle, documents)]
     if console.verbosity.json:
-        console.emit({**opened.card, "first_documents": first})
+        console.emit({**handle.card, "first_documents": first})
         return
-    console.show(Markdown(opened.text()))
+    console.show(Markdown(handle.text()))
     for number, document in enumerate(first, 1):
         console.show(f"\ndocument {number}")
         for sentence in document:

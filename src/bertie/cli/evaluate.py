@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @grouped
-def evaluate(
+def evaluate_command(
     model: Annotated[
         Path,
         typer.Argument(help="Name or folder of a fine-tuned model, run or checkpoint."),

@@ -7,7 +7,7 @@ import typer
 
 import bertie
 from bertie.cli import tables
-from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial
+from bertie.cli.app import ConfigFile, DryRun, OutputOption, Overrides, Overwrite, Resume, TrialOption
 from bertie.cli.options import Flag, OptionValues, configured
 from bertie.cli.runs import show_comparison
 from bertie.console import console
@@ -23,12 +23,12 @@ SETTINGS: dict[str, str | Flag] = {
     "dev": "dev_file",
     **FINETUNE,
     "lr": Flag("optim.lr", default="by the model's width"),
-    "label_names": Flag("label_names", read=tables.pairs, metavar="0=NAME,1=NAME"),
+    "label_names": Flag("label_names", read=tables.parse_pairs, metavar="0=NAME,1=NAME"),
     "positive": "positive",
-    "tabular": Flag("tabular", read=tables.names, metavar="A,B,C"),
+    "tabular": Flag("tabular", read=tables.comma_names, metavar="A,B,C"),
     "class_weights": Flag("class_weights", read=tables.class_weights, metavar="balanced|NAME=X,..."),
     "costs": Flag("costs", read=tables.costs, metavar="TRUE:PREDICTED=X,..."),
-    "columns": Flag("columns", read=tables.names, metavar="A,B,C"),
+    "columns": Flag("columns", read=tables.comma_names, metavar="A,B,C"),
     "encoding": "encoding",
     "format": "format",
     "label_separator": "label_separator",
@@ -46,11 +46,11 @@ StartModel = Annotated[str | None, typer.Argument(help="Name or folder of a pre-
 
 
 @configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
-def finetune(
+def finetune_command(
     given: OptionValues,
     model: StartModel = None,
     overrides: Overrides = None,
-    output: Output = None,
+    output: OutputOption = None,
     seeds: Annotated[
         int | None,
         typer.Option(
@@ -90,7 +90,7 @@ def finetune(
     resume: Resume = "auto",
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
-    trial: Trial = None,
+    trial: TrialOption = None,
 ) -> None:
     """Fine-tune a pre-trained model for a task.
 

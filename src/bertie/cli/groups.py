@@ -22,10 +22,10 @@ class TableOptions:
 
     text: tables.TextColumns = None
     label: tables.LabelColumn = ""
-    label_names: tables.LabelNames = ""
+    label_names: tables.LabelNamesOption = ""
     columns: tables.ColumnNames = ""
-    encoding: tables.Encoding = "utf-8"
-    format_: tables.Format = ""
+    encoding: tables.EncodingOption = "utf-8"
+    format_: tables.FormatOption = ""
     label_separator: tables.LabelSeparator = ""
 
     def arguments(self) -> "_Rows":
@@ -33,8 +33,8 @@ class TableOptions:
         return {
             "text": self.text or (),
             "label": self.label,
-            "label_names": tables.pairs(self.label_names),
-            "columns": tables.names(self.columns),
+            "label_names": tables.parse_pairs(self.label_names),
+            "columns": tables.comma_names(self.columns),
             "encoding": self.encoding,
             "format": self.format_,
             "label_separator": self.label_separator,
@@ -44,7 +44,7 @@ class TableOptions:
         """Returns the options as a `TableFormat`."""
         from bertie.io.table_format import TableFormat
 
-        names, columns = tables.pairs(self.label_names), tables.names(self.columns)
+        names, columns = tables.parse_pairs(self.label_names), tables.comma_names(self.columns)
         own = (tuple(self.text or ()), self.label, columns, self.encoding, self.format_)
         return TableFormat.of(*own, label_names=names, label_separator=self.label_separator)
 
@@ -54,15 +54,15 @@ class PredictorOptions:
     """How a model reads texts, and where it runs."""
 
     max_length: tables.MaxLength = None
-    too_long: tables.TooLong = None
-    head: tables.Head = ""
+    too_long: tables.TooLongOption = None
+    head: tables.HeadOption = ""
     pattern: tables.Pattern = ""
-    words: tables.Words = ""
+    words: tables.WordsOption = ""
     threshold: tables.Threshold = None
     abstain: tables.Abstain = None
-    precision: tables.Precision = "fp32"
-    engine: tables.Engine = "auto"
-    device: tables.Device = "auto"
+    precision: tables.PrecisionOption = "fp32"
+    engine: tables.EngineOption = "auto"
+    device: tables.DeviceOption = "auto"
 
     def arguments(self) -> "_Reading":
         """Returns the options as arguments."""
@@ -71,7 +71,7 @@ class PredictorOptions:
             "too_long": self.too_long,  # type: ignore[typeddict-item]  # the function says which there are
             "head": self.head,
             "pattern": self.pattern,
-            "words": tables.pairs(self.words, "--words", "good=great,bad=terrible"),
+            "words": tables.parse_pairs(self.words, "--words", "good=great,bad=terrible"),
             "threshold": self.threshold,
             "abstain": self.abstain,
             "precision": self.precision,

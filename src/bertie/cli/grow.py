@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from bertie.api.change import ChangedModel
 
 _SIZE_FIELDS = ("parameters", "layers", "hidden_size", "vocab_size", "max_length")
-Folder = Annotated[Path, typer.Argument(help="Name or folder of a model, run or checkpoint.")]
+_FolderArgument = Annotated[Path, typer.Argument(help="Name or folder of a model, run or checkpoint.")]
 Out = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
 vocabulary = Commands(help="Extend or trim the vocabulary of a model.", no_args_is_help=True)
 
 
-def grow(
-    folder: Folder,
+def grow_command(
+    folder: _FolderArgument,
     out: Out,
     layers: Annotated[int | None, typer.Option(min=1, help="Number of layers of the new model.")] = None,
     how: Annotated[str, typer.Option(help="stack, interleave, or identity (pre-norm models only).")] = "stack",
@@ -53,8 +53,8 @@ def grow(
     )
 
 
-def shrink(
-    folder: Folder,
+def shrink_command(
+    folder: _FolderArgument,
     out: Out,
     from_layers: Annotated[str, typer.Option(help="Layers to take, counted from 0. Default: every second layer.")] = "",
     family: Annotated[str, typer.Option(help="Family of the new model. Default: the same.")] = "",
@@ -79,7 +79,7 @@ def shrink(
 
 @vocabulary.command()
 def extend(
-    folder: Folder,
+    folder: _FolderArgument,
     words: Annotated[Path, typer.Argument(help="File of words, one per line.")],
     out: Out,
     overwrite: Overwrite = False,
@@ -97,7 +97,7 @@ def extend(
 
 @vocabulary.command()
 def trim(
-    folder: Folder,
+    folder: _FolderArgument,
     texts: Annotated[list[Path], typer.Argument(help="Text files, or corpus folders, whose tokens are kept.")],
     out: Out,
     overwrite: Overwrite = False,

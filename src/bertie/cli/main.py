@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 from bertie.cli.table import app
-from bertie.console import console, end_signals, harmless, hush, leave_terminal, prepare_streams, unread
+from bertie.console import console, end_signals, harmless, hush, ignore_lost_output, leave_terminal, prepare_streams
 from bertie.errors import BertieError, DataError, Stopped, Terminated, UsageError, speech
 from bertie.threads import spin_briefly
 
@@ -126,7 +126,7 @@ def _terminable() -> Iterator[None]:
 
 def _tell(kind: str, style: str, message: str, code: str = "") -> None:
     """Prints an error, under --json to stdout too, with its code."""
-    with unread():
+    with ignore_lost_output():
         console.stderr().print(kind, style=style, end=" ")
         console.stderr().print(harmless(message))
     if console.verbosity.json:

@@ -56,13 +56,15 @@ def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., ob
     The command receives the values as `given`. options: parameter name -> dotted key, or a `Flag`.
     """
     flags = {name: key if isinstance(key, Flag) else Flag(key) for name, key in options.items()}
-    found = {name: _option(name, flag, setting(config, flag.key)) for name, flag in flags.items()}
+    annotations = {name: _option(name, flag, setting(config, flag.key)) for name, flag in flags.items()}
 
     def decorate(command: Callable[..., object]) -> Callable[..., object]:
         signature = inspect.signature(command)
         own = [parameter for name, parameter in signature.parameters.items() if name != "given"]
         keyword = inspect.Parameter.KEYWORD_ONLY
-        made = [inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in found.items()]
+        parameters = [
+            inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in annotations.items()
+        ]
 
         @wraps(command)
         def run(**values: Any) -> Any:
@@ -74,7 +76,7 @@ def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., ob
                 values["overrides"] = [*(values["overrides"] or []), *pairs]
             return command({flags[name].key: _value(flags[name], value) for name, value in texts.items()}, **values)
 
-        return with_parameters(run, [*(p.replace(kind=keyword) for p in own), *made])
+        return with_parameters(run, [*(p.replace(kind=keyword) for p in own), *parameters])
 
     return decorate
 
@@ -86,18 +88,18 @@ def grouped(command: Callable[..., object]) -> Callable[..., object]:
     """
     parameters = inspect.signature(command).parameters
     groups: dict[str, Any] = {name: p.annotation for name, p in parameters.items() if is_dataclass(p.annotation)}
-    keyword, made = inspect.Parameter.KEYWORD_ONLY, list[inspect.Parameter]()
+    keyword, options = inspect.Parameter.KEYWORD_ONLY, list[inspect.Parameter]()
     for name, parameter in parameters.items():
         group = fields(groups[name]) if name in groups else ()
-        made += [inspect.Parameter(f.name, keyword, default=f.default, annotation=f.type) for f in group]
-        made += [] if name in groups else [parameter.replace(kind=keyword)]
+        options += [inspect.Parameter(f.name, keyword, default=f.default, annotation=f.type) for f in group]
+        options += [] if name in groups else [parameter.replace(kind=keyword)]
 
     @wraps(command)
     def run(**values: Any) -> Any:
         chosen = {name: kind(**{f.name: values.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
         return command(**values, **chosen)
 
-    return with_parameters(run, made)
+    return with_parameters(run, options)
 
 
 def _option(name: str, flag: Flag, setting: Setting) -> object:
@@ -142,8 +144,8 @@ def setting(config: str, key: str) -> Setting:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == first:
             if rest:
                 inner = setting(f"{module}:{ast.unparse(node.annotation)}", rest)
-                given = node.value.keywords if isinstance(node.value, ast.Call) else []
-                own = next((_default(one.value) for one in given if one.arg == rest), inner.default)
+                keywords = node.value.keywords if isinstance(node.value, ast.Call) else []
+                own = next((_default(one.value) for one in keywords if one.arg == rest), inner.default)
                 return replace(inner, default=own)
             said = after.value if isinstance(after, ast.Expr) else None
             help = said.value if isinstance(said, ast.Constant) else ""

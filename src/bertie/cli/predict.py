@@ -60,7 +60,7 @@ def _append(line: "Text", part: "TextSpan") -> None:
 
 
 @grouped
-def predict(
+def predict_command(
     model: Annotated[Path, typer.Argument(help="Name or folder of a fine-tuned model, run or checkpoint.")],
     file: tables.TextFile = "-",
     output: Annotated[
@@ -78,8 +78,8 @@ def predict(
     output_encoding: tables.OutputEncoding = "utf-8",
     text: tables.TextColumns = None,
     columns: tables.ColumnNames = "",
-    encoding: tables.Encoding = "utf-8",
-    format_: tables.Format = "",
+    encoding: tables.EncodingOption = "utf-8",
+    format_: tables.FormatOption = "",
     *,
     reading: PredictorOptions,
     candidates: Annotated[
@@ -134,10 +134,10 @@ def predict(
         excel=excel,
         output_encoding=output_encoding,
         text=text or (),
-        columns=tables.names(columns),
+        columns=tables.comma_names(columns),
         encoding=encoding,
         format=format_,
-        candidates=None if candidates is None else tables.names(candidates),
+        candidates=None if candidates is None else tables.comma_names(candidates),
         hypothesis=hypothesis,
         multi=multi,
         ensemble=ensemble or (),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 import bertie
-from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial
+from bertie.cli.app import ConfigFile, DryRun, OutputOption, Overrides, Overwrite, Resume, TrialOption
 from bertie.cli.options import OptionValues, configured
 from bertie.console import console
 from bertie.errors import UsageError
@@ -21,10 +21,10 @@ from bertie.runs.arguments import PRETRAIN
     tokenizer="tokenizer",
     **PRETRAIN,
 )
-def pretrain(
+def pretrain_command(
     given: OptionValues,
     overrides: Overrides = None,
-    output: Output = None,
+    output: OutputOption = None,
     config: ConfigFile = None,
     from_: Annotated[
         Path | None,
@@ -50,7 +50,7 @@ def pretrain(
         ),
     ] = None,
     dry_run: DryRun = False,
-    trial: Trial = None,
+    trial: TrialOption = None,
 ) -> None:
     """Pre-train a model on a corpus.
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bertie.api.folders import Comparison
 
 
-def compare(
+def compare_command(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, finished or in progress.")],
     output: tables.PageFile = None,
     card_of: Annotated[

@@ -19,7 +19,7 @@ from bertie.registry import offered
 
 
 @dataclass(frozen=True)
-class Row:
+class CommandRow:
     """A command. target: "module:name" of its function, or of a `Commands` with commands below it."""
 
     name: str
@@ -28,71 +28,71 @@ class Row:
 
 
 # fmt: off
-GROUPS: dict[str, tuple[Row, ...]] = {
+GROUPS: dict[str, tuple[CommandRow, ...]] = {
     "Start here": (
-        Row("demo", "bertie.apps.demo.command:demo", "Run the whole pipeline on sample text, from corpus to report."),
-        Row("download", "bertie.apps.transfer.hub:download", "Download models of the Hugging Face Hub, for use by name."),
-        Row("finetune", "bertie.cli.finetune:finetune", "Fine-tune a pre-trained model for a task."),
-        Row("predict", "bertie.cli.predict:predict", "Predict labels for texts from a file or standard input."),
-        Row("evaluate", "bertie.cli.evaluate:evaluate", "Evaluate a model on labeled examples."),
-        Row("serve", "bertie.apps.serve.commands.serve:serve", "Serve models over HTTP, with a page for the browser."),
-        Row("help", "bertie.apps.pages.command:show_page", "Show a page of the documentation, or list the pages."),
+        CommandRow("demo", "bertie.apps.demo.command:demo_command", "Run the whole pipeline on sample text, from corpus to report."),
+        CommandRow("download", "bertie.apps.transfer.hub:download_command", "Download models of the Hugging Face Hub, for use by name."),
+        CommandRow("finetune", "bertie.cli.finetune:finetune_command", "Fine-tune a pre-trained model for a task."),
+        CommandRow("predict", "bertie.cli.predict:predict_command", "Predict labels for texts from a file or standard input."),
+        CommandRow("evaluate", "bertie.cli.evaluate:evaluate_command", "Evaluate a model on labeled examples."),
+        CommandRow("serve", "bertie.apps.serve.commands.serve:serve_command", "Serve models over HTTP, with a page for the browser."),
+        CommandRow("help", "bertie.apps.pages.command:help_command", "Show a page of the documentation, or list the pages."),
     ),
     "Data and text": (
-        Row("sample", "bertie.apps.sample.command:sample", "Write a small table of generated examples."),
-        Row("data", "bertie.apps.describe.data:data", "List supported data sets, or check downloaded files."),
-        Row("corpus", "bertie.cli.corpus:corpus", "Build a training corpus: clean, split and deduplicate text files."),
-        Row("tokenizer", "bertie.cli.tokenizer:group", "Train and inspect tokenizers."),
-        Row("vary", "bertie.apps.vary.command:vary", "Augment a text file for distillation: each text plus noisy copies."),
-        Row("cloze", "bertie.apps.cloze.command:cloze", "Make cloze questions about a corpus, to practice question answering without labels."),
-        Row("counterfactual", "bertie.apps.audit.commands.debias:counterfactual", "Write texts together with their counterfactual forms, for continued pre-training."),
-        Row("submission", "bertie.apps.submission.command:submission", "Create or validate a GLUE submission."),
+        CommandRow("sample", "bertie.apps.sample.command:sample_command", "Write a small table of generated examples."),
+        CommandRow("data", "bertie.apps.describe.data:data_command", "List supported data sets, or check downloaded files."),
+        CommandRow("corpus", "bertie.cli.corpus:corpus_command", "Build a training corpus: clean, split and deduplicate text files."),
+        CommandRow("tokenizer", "bertie.cli.tokenizer:group", "Train and inspect tokenizers."),
+        CommandRow("vary", "bertie.apps.vary.command:vary_command", "Augment a text file for distillation: each text plus noisy copies."),
+        CommandRow("cloze", "bertie.apps.cloze.command:cloze_command", "Make cloze questions about a corpus, to practice question answering without labels."),
+        CommandRow("counterfactual", "bertie.apps.audit.commands.debias:counterfactual_command", "Write texts together with their counterfactual forms, for continued pre-training."),
+        CommandRow("submission", "bertie.apps.submission.command:submission_command", "Create or validate a GLUE submission."),
     ),
     "Pre-train and tune": (
-        Row("pretrain", "bertie.cli.pretrain:pretrain", "Pre-train a model on a corpus."),
-        Row("tune", "bertie.cli.tune:tune", "Search fine-tuning hyperparameters."),
-        Row("plan", "bertie.apps.plan.command:plan", "Estimate the cost of a run: operations, memory, time, energy, CO2 and money."),
-        Row("vocabulary", "bertie.cli.grow:vocabulary", "Extend or trim the vocabulary of a model."),
+        CommandRow("pretrain", "bertie.cli.pretrain:pretrain_command", "Pre-train a model on a corpus."),
+        CommandRow("tune", "bertie.cli.tune:tune_command", "Search fine-tuning hyperparameters."),
+        CommandRow("plan", "bertie.apps.plan.command:plan_command", "Estimate the cost of a run: operations, memory, time, energy, CO2 and money."),
+        CommandRow("vocabulary", "bertie.cli.grow:vocabulary", "Extend or trim the vocabulary of a model."),
     ),
     "Runs": (
-        Row("report", "bertie.apps.describe.runs:report", "Write the HTML report of a run: RUN/report.html."),
-        Row("compare", "bertie.cli.runs:compare", "Compare runs: metrics, cost, and the settings that differ."),
-        Row("verify", "bertie.apps.describe.runs:verify", "Check the integrity of a folder that Bertie wrote."),
-        Row("export-checkpoint", "bertie.apps.transfer.checkpoint:export_checkpoint", "Write a model folder from a checkpoint of a run."),
+        CommandRow("report", "bertie.apps.describe.runs:report_command", "Write the HTML report of a run: RUN/report.html."),
+        CommandRow("compare", "bertie.cli.runs:compare_command", "Compare runs: metrics, cost, and the settings that differ."),
+        CommandRow("verify", "bertie.apps.describe.runs:verify_command", "Check the integrity of a folder that Bertie wrote."),
+        CommandRow("export-checkpoint", "bertie.apps.transfer.checkpoint:export_checkpoint_command", "Write a model folder from a checkpoint of a run."),
     ),
     "Use a model": (
-        Row("embed", "bertie.apps.embed.command:embed", "Compute sentence embeddings."),
-        Row("index", "bertie.apps.search.commands.index:make_index", "Index documents for search, or bring an index up to date."),
-        Row("search", "bertie.apps.search.commands.search:search", "Search an index: ranked passages, with the answer or the words of the question marked."),
-        Row("evaluate-search", "bertie.apps.search.commands.evaluate:evaluate_search", "Evaluate a search on questions whose documents are known, stage by stage."),
-        Row("negatives", "bertie.apps.search.commands.negatives:negatives", "Mine hard negatives: passages that a search ranks high and that do not answer."),
-        Row("write", "bertie.apps.pretrained.write:write", "Generate text from a text."),
-        Row("fill-mask", "bertie.apps.pretrained.fill_mask:fill_mask", "Predict masked tokens."),
-        Row("next-sentence", "bertie.apps.pretrained.next_sentence:next_sentence", "Predict whether one text follows another."),
-        Row("perplexity", "bertie.apps.pretrained.perplexity:perplexity", "Compute the pseudo-perplexity of a masked language model."),
-        Row("drift", "bertie.apps.drift.command:compare_with_training", "Compare a model's texts and answers in use with its training."),
-        Row("reload", "bertie.apps.serve.commands.reload:reload", "Load the models of a running server again, and wait for the outcome."),
-        Row("switch", "bertie.apps.serve.commands.switch:switch", "Send all requests of a running server to one of two versions of a model."),
-        Row("upload", "bertie.apps.transfer.hub:upload", "Upload a model folder to the Hugging Face Hub, with its tokenizer and card."),
+        CommandRow("embed", "bertie.apps.embed.command:embed_command", "Compute sentence embeddings."),
+        CommandRow("index", "bertie.apps.search.commands.index:index_command", "Index documents for search, or bring an index up to date."),
+        CommandRow("search", "bertie.apps.search.commands.search:search_command", "Search an index: ranked passages, with the answer or the words of the question marked."),
+        CommandRow("evaluate-search", "bertie.apps.search.commands.evaluate:evaluate_search_command", "Evaluate a search on questions whose documents are known, stage by stage."),
+        CommandRow("negatives", "bertie.apps.search.commands.negatives:negatives_command", "Mine hard negatives: passages that a search ranks high and that do not answer."),
+        CommandRow("write", "bertie.apps.pretrained.write:write_command", "Generate text from a text."),
+        CommandRow("fill-mask", "bertie.apps.pretrained.fill_mask:fill_mask_command", "Predict masked tokens."),
+        CommandRow("next-sentence", "bertie.apps.pretrained.next_sentence:next_sentence_command", "Predict whether one text follows another."),
+        CommandRow("perplexity", "bertie.apps.pretrained.perplexity:perplexity_command", "Compute the pseudo-perplexity of a masked language model."),
+        CommandRow("drift", "bertie.apps.drift.command:drift_command", "Compare a model's texts and answers in use with its training."),
+        CommandRow("reload", "bertie.apps.serve.commands.reload:reload_command", "Load the models of a running server again, and wait for the outcome."),
+        CommandRow("switch", "bertie.apps.serve.commands.switch:switch_command", "Send all requests of a running server to one of two versions of a model."),
+        CommandRow("upload", "bertie.apps.transfer.hub:upload_command", "Upload a model folder to the Hugging Face Hub, with its tokenizer and card."),
     ),
     "Understand a model": (
-        Row("explain", "bertie.apps.explain.commands.explain:explain", "Show which words of a text a prediction rests on."),
-        Row("attention", "bertie.apps.explain.commands.attention:attention", "Show what the heads of a model attend to in a text."),
-        Row("heads", "bertie.apps.explain.commands.heads:heads", "Measure attention heads over a file: statistics, syntax, importance."),
-        Row("probe", "bertie.apps.probe.commands.probe:probe", "Measure what each layer knows: parts of speech, syntax, names, word order, sentence length."),
-        Row("words", "bertie.apps.probe.commands.words:words", "Compare the vectors of a word in several texts, layer by layer."),
-        Row("audit", "bertie.apps.audit.commands.audit:audit", "Audit a model for preferences between groups of people."),
-        Row("trace", "bertie.apps.trace.command:trace", "Trace a text through a model, with the shape of every array."),
-        Row("info", "bertie.apps.describe.info:info", "Show a model's architecture, parameters, memory, operations and tokenizer."),
-        Row("families", "bertie.apps.describe.families:families", "List supported model architectures, or describe one."),
+        CommandRow("explain", "bertie.apps.explain.commands.explain:explain_command", "Show which words of a text a prediction rests on."),
+        CommandRow("attention", "bertie.apps.explain.commands.attention:attention_command", "Show what the heads of a model attend to in a text."),
+        CommandRow("heads", "bertie.apps.explain.commands.heads:heads_command", "Measure attention heads over a file: statistics, syntax, importance."),
+        CommandRow("probe", "bertie.apps.probe.commands.probe:probe_command", "Measure what each layer knows: parts of speech, syntax, names, word order, sentence length."),
+        CommandRow("words", "bertie.apps.probe.commands.words:words_command", "Compare the vectors of a word in several texts, layer by layer."),
+        CommandRow("audit", "bertie.apps.audit.commands.audit:audit_command", "Audit a model for preferences between groups of people."),
+        CommandRow("trace", "bertie.apps.trace.command:trace_command", "Trace a text through a model, with the shape of every array."),
+        CommandRow("info", "bertie.apps.describe.info:info_command", "Show a model's architecture, parameters, memory, operations and tokenizer."),
+        CommandRow("families", "bertie.apps.describe.families:families_command", "List supported model architectures, or describe one."),
     ),
     "Change a model": (
-        Row("compress", "bertie.apps.compress.command:compress", "Make a model smaller and faster."),
-        Row("export", "bertie.apps.export.command:export", "Export a model as an ONNX graph."),
-        Row("convert", "bertie.apps.transfer.convert:convert", "Rewrite a model folder with the current weight names."),
-        Row("grow", "bertie.cli.grow:grow", "Add layers, width or positions to a model."),
-        Row("shrink", "bertie.cli.grow:shrink", "Initialize a smaller student model from a model's layers."),
-        Row("debias", "bertie.apps.audit.commands.debias:debias", "Remove a concept, such as gender, from the vectors of a model."),
+        CommandRow("compress", "bertie.apps.compress.command:compress_command", "Make a model smaller and faster."),
+        CommandRow("export", "bertie.apps.export.command:export_command", "Export a model as an ONNX graph."),
+        CommandRow("convert", "bertie.apps.transfer.convert:convert_command", "Rewrite a model folder with the current weight names."),
+        CommandRow("grow", "bertie.cli.grow:grow_command", "Add layers, width or positions to a model."),
+        CommandRow("shrink", "bertie.cli.grow:shrink_command", "Initialize a smaller student model from a model's layers."),
+        CommandRow("debias", "bertie.apps.audit.commands.debias:debias_command", "Remove a concept, such as gender, from the vectors of a model."),
     ),
 }
 # fmt: on
@@ -101,17 +101,19 @@ COMMAND_ROWS = {row.name: row for rows in GROUPS.values() for row in rows}
 
 
 @cache
-def groups() -> Mapping[str, tuple[Row, ...]]:
+def list_groups() -> Mapping[str, tuple[CommandRow, ...]]:
     """Returns GROUPS, and the commands of installed packages below a heading of their own."""
     offers = offered().get("bertie.commands", {})
-    more = [Row(name, f"{one.module}:{one.name}", f"Of the package {one.package}.") for name, one in offers.items()]
+    more = [
+        CommandRow(name, f"{one.module}:{one.name}", f"Of the package {one.package}.") for name, one in offers.items()
+    ]
     more = [row for row in more if row.name not in COMMAND_ROWS]  # a name that exists keeps its meaning
     return {**GROUPS, "Of installed packages": tuple(more)} if more else GROUPS
 
 
-def rows() -> dict[str, Row]:
+def rows() -> dict[str, CommandRow]:
     """Returns all commands by name."""
-    return {row.name: row for rows in groups().values() for row in rows}
+    return {row.name: row for rows in list_groups().values() for row in rows}
 
 
 FIRST_STEPS = """\
@@ -125,7 +127,7 @@ bertie --help lists all commands, and bertie COMMAND --help explains one."""
 
 
 @cache
-def load(row: Row) -> Any:
+def load_command(row: CommandRow) -> Any:
     """Returns the click command of a row."""
     module, _, name = row.target.partition(":")
     target = getattr(import_module(module), name)
@@ -141,7 +143,7 @@ class _Table(Mapping[str, object]):
     """Name -> click command, imported when it is asked for."""
 
     def __getitem__(self, name: str) -> object:
-        return load(rows()[name])
+        return load_command(rows()[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(rows())
@@ -158,7 +160,7 @@ class _Root(typer.core.TyperGroup):
     def format_commands(self, ctx: object, formatter: Any) -> None:
         """Writes the commands below the headings of GROUPS."""
         width = max(map(len, rows()))
-        for heading, commands in groups().items():
+        for heading, commands in list_groups().items():
             with formatter.section(heading):
                 formatter.write_dl([(row.name.ljust(width), row.help) for row in commands])
 

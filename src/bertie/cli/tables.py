@@ -22,14 +22,14 @@ TextColumns = Annotated[
     ),
 ]
 LabelColumn = Annotated[str, typer.Option("--label", help="Column of the label. Default: recognized.")]
-LabelNames = Annotated[
+LabelNamesOption = Annotated[
     str, typer.Option("--label-names", help="Names for the labels of the file: 0=negative,1=positive.")
 ]
 ColumnNames = Annotated[
     str, typer.Option("--columns", help="Column names of a file without a header line: source,label,text.")
 ]
-Encoding = Annotated[str, typer.Option("--encoding", help="Text encoding of the files: utf-8, cp949 ...")]
-Format = Annotated[
+EncodingOption = Annotated[str, typer.Option("--encoding", help="Text encoding of the files: utf-8, cp949 ...")]
+FormatOption = Annotated[
     str, typer.Option("--format", help="csv, tsv, xlsx, jsonl, parquet or lines. Default: inferred from the file.")
 ]
 LabelSeparator = Annotated[
@@ -58,8 +58,8 @@ Pattern = Annotated[
     str,
     typer.Option("--pattern", help="Classify by a masked LM: text with [MASK], after each input or with {} for it."),
 ]
-Head = Annotated[str, typer.Option("--head", help="Name of a task, of a model of several tasks. Default: all.")]
-Words = Annotated[str, typer.Option("--words", help="With --pattern, a word per label: good=great,bad=terrible.")]
+HeadOption = Annotated[str, typer.Option("--head", help="Name of a task, of a model of several tasks. Default: all.")]
+WordsOption = Annotated[str, typer.Option("--words", help="With --pattern, a word per label: good=great,bad=terrible.")]
 Threshold = Annotated[
     float | None,
     typer.Option("--threshold", help="Probability from which on a label is predicted. Default: as chosen in training."),
@@ -70,7 +70,7 @@ Abstain = Annotated[
         "--abstain", help="Probability below which a row gets no label, but a reason. Default: as in training."
     ),
 ]
-TooLong = Annotated[
+TooLongOption = Annotated[
     str | None,
     typer.Option("--too-long", help="Handling of longer texts: truncate, window or error. Default: as in training."),
 ]
@@ -78,16 +78,18 @@ EnsembleModels = Annotated[
     list[Path] | None,
     typer.Option("--ensemble", metavar="MODEL", help="Another model: the mean of the logits decides. Repeatable."),
 ]
-Precision = Annotated[
+PrecisionOption = Annotated[
     str,
     typer.Option(
         "--precision", help="fp32; bf16 (may change the third digit); auto: bf16 where it is faster on this machine."
     ),
 ]
-Engine = Annotated[
+EngineOption = Annotated[
     str, typer.Option("--engine", help="On a CPU: native (C++), torch, or auto: the one measured faster here.")
 ]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or mps; auto: the fastest available device.")]
+DeviceOption = Annotated[
+    str, typer.Option("--device", help="cpu, cuda, cuda:1 or mps; auto: the fastest available device.")
+]
 
 
 def resolved(model: Path | str | None) -> Path | str | None:
@@ -118,7 +120,7 @@ def ending(*kinds: str) -> Callable[[Path | None], Path | None]:
     return checked
 
 
-ModelFolder = Annotated[Path, typer.Argument(help="Name or folder of a model, run or checkpoint.", callback=resolved)]
+ModelArgument = Annotated[Path, typer.Argument(help="Name or folder of a model, run or checkpoint.", callback=resolved)]
 Card = Annotated[bool, typer.Option("--card", help="Write the main figures into the model's card, README.md.")]
 
 
@@ -127,32 +129,32 @@ PageFile = Annotated[
 ]
 
 
-def names(text: str) -> tuple[str, ...]:
+def comma_names(text: str) -> tuple[str, ...]:
     """ "a, b" -> ("a", "b")."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def pairs(text: str, option: str = "--label-names", example: str = "0=negative,1=positive") -> dict[str, str]:
+def parse_pairs(text: str, option: str = "--label-names", example: str = "0=negative,1=positive") -> dict[str, str]:
     """ "a=b, c=d" -> {"a": "b", "c": "d"}. Raises UsageError for a part without both, and for a repeated name."""
-    found = dict[str, str]()
-    for left, _, right in (map(str.strip, part.partition("=")) for part in names(text)):
+    names = dict[str, str]()
+    for left, _, right in (map(str.strip, part.partition("=")) for part in comma_names(text)):
         if not left or not right:
             raise UsageError(f"{option} {text!r} must consist of pairs, separated by commas: {example}.")
-        if left in found:
+        if left in names:
             raise UsageError(f"{option} has {left!r} twice. Name it once.")
-        found[left] = right
-    return found
+        names[left] = right
+    return names
 
 
 def class_weights(text: str) -> str | dict[str, str]:
     """ "balanced", or "spam=10, ham=1" -> {"spam": "10", "ham": "1"}."""
-    return text if text == "balanced" else pairs(text, "--class-weights", "spam=10,ham=1")
+    return text if text == "balanced" else parse_pairs(text, "--class-weights", "spam=10,ham=1")
 
 
 def costs(text: str) -> dict[str, dict[str, str]]:
     """ "spam:ham=10, ham:spam=1" -> {"spam": {"ham": "10"}, "ham": {"spam": "1"}}."""
     matrix: dict[str, dict[str, str]] = {}
-    for labels, cost in pairs(text, "--costs", "spam:ham=10,ham:spam=1").items():
+    for labels, cost in parse_pairs(text, "--costs", "spam:ham=10,ham:spam=1").items():
         truth, _, predicted = labels.partition(":")
         if not truth or not predicted:
             raise UsageError(f"--costs {text!r} must name a true and a predicted label: spam:ham=10.")
@@ -160,7 +162,7 @@ def costs(text: str) -> dict[str, dict[str, str]]:
     return matrix
 
 
-def predictor(
+def open_predictor(
     model: Path,
     max_length: int | None,
     too_long: "TooLongPolicy | None",
@@ -172,6 +174,6 @@ def predictor(
     return bertie.load(model, device, precision, engine or "auto").predictor(max_length=max_length, too_long=too_long)
 
 
-def embedder(model: Path, precision: str, device: str, engine: str = "auto") -> "Predictor":
+def open_embedder(model: Path, precision: str, device: str, engine: str = "auto") -> "Predictor":
     """Returns a `Predictor` of vectors. Pooling is that of training, or the mean of the tokens."""
     return bertie.load(model, device, precision, engine).embedder()

@@ -8,7 +8,7 @@ import typer
 
 import bertie
 from bertie.cli.app import Commands, Overwrite
-from bertie.cli.tables import Encoding
+from bertie.cli.tables import EncodingOption
 from bertie.console import console
 from bertie.io.lines import BadRecord, text_lines
 
@@ -17,7 +17,7 @@ group = Commands(help="Train and inspect tokenizers.", no_args_is_help=True)
 Sources = Annotated[
     list[Path], typer.Argument(help="A folder of `bertie corpus`, text files (also .gz, .xz, .zst, .bz2), or -.")
 ]
-Folder = Annotated[Path, typer.Argument(help="Folder with tokenizer.json or vocab.txt.")]
+_FolderArgument = Annotated[Path, typer.Argument(help="Folder with tokenizer.json or vocab.txt.")]
 
 
 @group.command()
@@ -58,7 +58,7 @@ def train(
     morphemes: Annotated[
         bool, typer.Option("--morphemes", help="First split Korean into morphemes (Kiwi, slow).")
     ] = False,
-    encoding: Encoding = "utf-8",
+    encoding: EncodingOption = "utf-8",
     overwrite: Overwrite = False,
 ) -> None:
     """Train a tokenizer on a corpus.
@@ -94,10 +94,10 @@ def train(
 
 @group.command()
 def report(
-    folder: Folder,
+    folder: _FolderArgument,
     sources: Sources,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of lines to read.")] = 100_000,
-    encoding: Encoding = "utf-8",
+    encoding: EncodingOption = "utf-8",
 ) -> None:
     """Measure a tokenizer on a text.
 
@@ -116,7 +116,7 @@ def report(
 
 @group.command()
 def encode(
-    folder: Folder,
+    folder: _FolderArgument,
     text: Annotated[str, typer.Argument(help="Text, or - for the lines of standard input.")] = "-",
     pair: Annotated[str | None, typer.Option(help="A second text.")] = None,
 ) -> None:
@@ -127,8 +127,8 @@ def encode(
       bertie tokenizer encode tokenizers/wiki "Unbelievable!"
     """
     tokenizer = bertie.load_tokenizer(folder)
-    given = text_lines(sys.stdin.buffer, "standard input") if text == "-" else [(1, text)]
-    for number, line in given:
+    lines = text_lines(sys.stdin.buffer, "standard input") if text == "-" else [(1, text)]
+    for number, line in lines:
         if isinstance(line, BadRecord):
             console.warn(f"line {number}: {line.reason}")
             continue

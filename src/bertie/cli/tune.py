@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bertie
-from bertie.cli.app import ConfigFile, Output, Overrides, Overwrite
+from bertie.cli.app import ConfigFile, OutputOption, Overrides, Overwrite
 from bertie.cli.finetune import SETTINGS, FewShot, StartModel, start_of
 from bertie.cli.options import OptionValues, configured
 from bertie.console import console
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 @configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
-def tune(
+def tune_command(
     given: OptionValues,
     model: StartModel = None,
     overrides: Overrides = None,
-    output: Output = None,
+    output: OutputOption = None,
     vary: Annotated[
         list[str] | None,
         typer.Option(

@@ -45,7 +45,7 @@ _MAX_FLOAT16 = 6e4  # of float16, in which answers are kept
 
 
 @dataclass(frozen=True)
-class Distillation:
+class StudentLoss:
     """The loss of a student, for `fit`. The fields are the weights of the parts above; 0 leaves a part out."""
 
     task: Task
@@ -60,8 +60,8 @@ class Distillation:
     @property
     def answers(self) -> tuple[str, ...]:
         """The names of the teacher's answers that the parts read."""
-        asked = {LOGITS: self.soft, HIDDEN: self.hidden or self.features, QKV: self.relations or self.attention}
-        return tuple(name for name, weight in asked.items() if weight)
+        weights = {LOGITS: self.soft, HIDDEN: self.hidden or self.features, QKV: self.relations or self.attention}
+        return tuple(name for name, weight in weights.items() if weight)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Returns the number of labels, rows of logits and tokens, by part."""
@@ -76,7 +76,7 @@ class Distillation:
 
     def loss(self, model: TorchModel, output: EncoderOutput, batch: Batch) -> Mapping[str, LossTerm]:
         """Returns the parts that have a weight."""
-        counts, told = self.counts(batch.host), batch.labels
+        counts, targets = self.counts(batch.host), batch.labels
         report = dict[str, LossTerm]()
         if self.soft or self.hard:
             logits = self.task.logits(model, output).float()
@@ -85,19 +85,19 @@ class Distillation:
             report |= {name: replace(part, weight=part.weight * self.hard) for name, part in own.items()}
         apart = dict[str, Tensor]()
         if self.soft:
-            apart["soft"] = (logits - told[LOGITS].float()).square().flatten(1).mean(1).sum()
+            apart["soft"] = (logits - targets[LOGITS].float()).square().flatten(1).mean(1).sum()
         if self.hidden:
-            cosine = F.cosine_similarity(output.last_hidden_state.float(), told[HIDDEN].float(), dim=-1)
+            cosine = F.cosine_similarity(output.last_hidden_state.float(), targets[HIDDEN].float(), dim=-1)
             apart["hidden"] = (1 - cosine).sum()
         if self.features:
-            difference = output.last_hidden_state.float() - told[HIDDEN].float()
+            difference = output.last_hidden_state.float() - targets[HIDDEN].float()
             apart["features"] = difference.square().mean(-1).sum()
         if self.relations or self.attention:
             qkv = last_qkv(model, output)
         if self.relations:
-            apart["relations"] = relations_loss(qkv, told[QKV], output)
+            apart["relations"] = relations_loss(qkv, targets[QKV], output)
         if self.attention:
-            apart["attention"] = attention_loss(qkv, told[QKV], output, model.config.num_attention_heads)
+            apart["attention"] = attention_loss(qkv, targets[QKV], output, model.config.num_attention_heads)
         terms = {name: LossTerm(total, counts[name], weight=getattr(self, name)) for name, total in apart.items()}
         return {**report, **terms}
 
@@ -155,17 +155,17 @@ def _apart(
     def relations(qkv_T3H: Tensor) -> Tensor:  # -> (kinds, B, heads, S, S)
         x = layout.rectangle(qkv_T3H.float()).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)  # type: ignore[no-untyped-call]
         scores = x[first] @ x[second].mT / x.shape[-1] ** 0.5
-        found: Tensor = scores.masked_fill(~mask_BS[None, :, None, None], -1e9).log_softmax(-1)
-        return found
+        logs: Tensor = scores.masked_fill(~mask_BS[None, :, None, None], -1e9).log_softmax(-1)
+        return logs
 
-    wanted = relations(theirs_T3H)
-    apart = (wanted.exp() * (wanted - relations(ours_T3H))).sum(-1)  # (kinds, B, heads, S)
+    target = relations(theirs_T3H)
+    apart = (target.exp() * (target - relations(ours_T3H))).sum(-1)  # (kinds, B, heads, S)
     total: Tensor = (apart.mean((0, 2)) * mask_BS).sum()
     return total
 
 
 def teacher_answers(
-    teacher: TorchModel, objective: Distillation, encoded: Sequences, folder: Path, *, max_tokens: int = 4096
+    teacher: TorchModel, objective: StudentLoss, encoded: Sequences, folder: Path, *, max_tokens: int = 4096
 ) -> Targets:
     """Returns the teacher's answers for all sequences, kept in `folder` as float16 by a hash of the content."""
     key = xxhash.xxh3_64(encoded.input_ids.tobytes() + encoded.starts.tobytes())
@@ -183,14 +183,14 @@ def teacher_answers(
     )
 
 
-def _of_tokens(teacher: TorchModel, objective: Distillation) -> set[str]:
+def _of_tokens(teacher: TorchModel, objective: StudentLoss) -> set[str]:
     """Returns the names of the answers that have a row per token."""
     head = dict(teacher.heads).get(objective.task.output)
     return {HIDDEN, QKV} | ({LOGITS} if getattr(head, "rows", "sequence") == "token" else set())
 
 
 def _write(
-    teacher: TorchModel, objective: Distillation, encoded: Sequences, files: Mapping[str, Path], max_tokens: int
+    teacher: TorchModel, objective: StudentLoss, encoded: Sequences, files: Mapping[str, Path], max_tokens: int
 ) -> None:
     """Writes under temporary names, so that a file with its final name is complete."""
     parts: dict[str, Any] = {}
@@ -211,7 +211,7 @@ def _write(
 
 
 @torch.inference_mode()
-def _said(teacher: TorchModel, objective: Distillation, batch: Batch, names: Container[str]) -> dict[str, Tensor]:
+def _said(teacher: TorchModel, objective: StudentLoss, batch: Batch, names: Container[str]) -> dict[str, Tensor]:
     output = teacher.eval().encode(batch, output_hidden_states=QKV in names)
     said = {LOGITS: objective.task.logits(teacher, output)} if LOGITS in names else {}
     said |= {HIDDEN: output.last_hidden_state} if HIDDEN in names else {}
@@ -221,7 +221,7 @@ def _said(teacher: TorchModel, objective: Distillation, batch: Batch, names: Con
 def distil(
     student: TorchModel,
     teacher: TorchModel,
-    objective: Distillation,
+    objective: StudentLoss,
     examples: Sequence[Example],
     run: Path,
     *,

@@ -26,7 +26,7 @@ from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
 from bertie.io.tables import Example
 from bertie.models.model import TorchModel
-from bertie.tasks.source import encode
+from bertie.tasks.source import encode_examples
 
 LEAST_TEXTS = 20  # for each of the two parts; a first percentile of fewer says nothing
 MOST_TEXTS = 1000  # measured
@@ -69,12 +69,12 @@ class Fidelity:
     @property
     def layers(self) -> str:
         """The largest error of each layer, as a sentence."""
-        found: dict[str, float] = {}
+        errors: dict[str, float] = {}
         for name, error in self.errors.items():
             if layer := re.match(r"encoder\.layers\.([\d.]+\d|\d)", name):
-                found[layer[1]] = max(error, found.get(layer[1], 0))
-        told = ", ".join(f"{100 * error:.1f} %" for error in found.values())
-        return f"Relative error of the outputs of each layer's matrices, the largest by layer: {told}."
+                errors[layer[1]] = max(error, errors.get(layer[1], 0))
+        shares = ", ".join(f"{100 * error:.1f} %" for error in errors.values())
+        return f"Relative error of the outputs of each layer's matrices, the largest by layer: {shares}."
 
     def as_json(self) -> JsonObject:
         """Returns the fields as JSON values."""
@@ -94,7 +94,7 @@ class CalibrationTexts:
     def read(cls, model: TorchModel, texts: Sequence[str | tuple[str, ...]]) -> Self:
         """Returns texts, or pairs of texts, as many as can be used."""
         rows = [Example((one,) if isinstance(one, str) else one) for one in texts[:MOST_READ]]
-        return cls(encode(rows, model.text_tokenizer, max_length=model.config.max_length))
+        return cls(encode_examples(rows, model.text_tokenizer, max_length=model.config.max_length))
 
     @classmethod
     def of_examples(cls, predictor: Predictor, examples: Sequence[Example]) -> Self:
@@ -152,13 +152,13 @@ class CalibrationTexts:
 def cosines(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float32]:
     """Returns the cosine of each row of x with the same row of y."""
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    found: NDArray[np.float32] = (x * y).sum(1) / np.maximum(lengths, 1e-12)
-    return found
+    cosine: NDArray[np.float32] = (x * y).sum(1) / np.maximum(lengths, 1e-12)
+    return cosine
 
 
 def _means(engine: Engine, ids: Sequences) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = run_batches(engine, ids, ["mean"])["mean"]
-    return found
+    means: NDArray[np.float32] = run_batches(engine, ids, ["mean"])["mean"]
+    return means
 
 
 def quantize_module(

@@ -33,7 +33,7 @@ Change = Callable[[int, Tensor], Tensor]
 
 
 @dataclass
-class Seen:
+class InputStatistics:
     """Statistics of the inputs of one matrix. importance (K,): sum over sequences of |sum over tokens of x dL/dx|, by
     feature or by head; moments (K + 1, K + 1): sum over tokens of x x^T, with a 1 appended to x.
     """
@@ -47,7 +47,7 @@ class Seen:
 class Importance:
     """The result of `importance`, by layer and matrix. examples: sequences that were read."""
 
-    seen: dict[tuple[int, str], Seen] = field(default_factory=dict)
+    seen: dict[tuple[int, str], InputStatistics] = field(default_factory=dict)
     examples: int = 0
 
     def kept(self, layer: int, part: str, count: int) -> Tensor:
@@ -84,7 +84,7 @@ def importance(
     model: TorchModel, learner: Trainable, batches: Iterable[Batch], parts: Sequence[str] = (HEADS, NEURONS)
 ) -> Importance:
     """Measures the importance of heads and neurons for the loss of labeled, packed batches, without dropout."""
-    found = Importance()
+    result = Importance()
     heads = model.config.num_attention_heads
     with _watched(model, parts) as inputs:
         for batch in batches:
@@ -102,21 +102,21 @@ def importance(
                 if part == HEADS:
                     felt_TK = felt_TK.view(len(felt_TK), heads, -1).sum(2)
                 felt_BK = felt_TK.new_zeros(len(lengths), felt_TK.shape[1]).index_add_(0, sequence_T, felt_TK)
-                _add(found, (layer, part), felt_BK.abs().sum(0), x_TK)
-            found.examples += len(lengths)
+                _add(result, (layer, part), felt_BK.abs().sum(0), x_TK)
+            result.examples += len(lengths)
             inputs.clear()
-    return found
+    return result
 
 
-def _add(found: Importance, key: tuple[int, str], felt_K: Tensor, x_TK: Tensor) -> None:
+def _add(result: Importance, key: tuple[int, str], felt_K: Tensor, x_TK: Tensor) -> None:
     ones_TK = torch.cat([x_TK, x_TK.new_ones(len(x_TK), 1)], 1).float()
     moments = ones_TK.T @ ones_TK
-    if key not in found.seen:
-        found.seen[key] = Seen(felt_K.cpu(), moments.cpu(), len(x_TK))
+    if key not in result.seen:
+        result.seen[key] = InputStatistics(felt_K.cpu(), moments.cpu(), len(x_TK))
     else:
-        seen = found.seen[key]
-        seen.importance, seen.moments = seen.importance + felt_K.cpu(), seen.moments + moments.cpu()
-        seen.tokens += len(x_TK)
+        inputs = result.seen[key]
+        inputs.importance, inputs.moments = inputs.importance + felt_K.cpu(), inputs.moments + moments.cpu()
+        inputs.tokens += len(x_TK)
 
 
 @contextmanager

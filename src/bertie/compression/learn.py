@@ -17,10 +17,10 @@ from typing import Any
 
 from safetensors.torch import load_file, save_file
 
-from bertie.compression.distil import Distillation, distil
+from bertie.compression.distil import StudentLoss, distil
 from bertie.compression.importance import judged
 from bertie.compression.movement import Masks
-from bertie.compression.prune import check, prune
+from bertie.compression.prune import check_prunable, prune
 from bertie.compression.recipe import Recipe
 from bertie.errors import UsageError
 from bertie.files import atomic_write
@@ -62,7 +62,7 @@ class Lessons:
         self,
         student: TorchModel,
         teacher: TorchModel,
-        objective: Distillation,
+        objective: StudentLoss,
         run: Path,
         *,
         epochs: float | None = None,
@@ -128,7 +128,7 @@ def _layer_wise(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, 
     same_heads = small.config.num_attention_heads == model.config.num_attention_heads
     heads = {"attention": 1.0} if same_heads else {"relations": 1.0}
     parts: dict[str, float] = {"soft": 0.0, "hard": 0.0, "relations": 0.0, "features": 1.0, **heads}
-    objective = Distillation(lessons.teacher.task, **parts)
+    objective = StudentLoss(lessons.teacher.task, **parts)
     for number in range(small.config.num_hidden_layers):
         _learn_layer(small, model, number, objective, lessons, run)
     lessons.train(small, model, usual(small, model, lessons), run / "whole", answers=answers)
@@ -136,7 +136,7 @@ def _layer_wise(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, 
 
 
 def _learn_layer(
-    small: TorchModel, model: TorchModel, number: int, objective: Distillation, lessons: Lessons, run: Path
+    small: TorchModel, model: TorchModel, number: int, objective: StudentLoss, lessons: Lessons, run: Path
 ) -> None:
     """Trains one layer of a student in place. A finished layer is read from its file."""
     done, where = run / f"layer-{number}.safetensors", run / f"layer-{number}"
@@ -155,7 +155,7 @@ def _learn_layer(
 
 
 def _moved(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answers: Path) -> TorchModel:
-    check(model, recipe.heads, recipe.neurons)
+    check_prunable(model, recipe.heads, recipe.neurons)
     student = take_layers(model, range(model.config.num_hidden_layers))  # a copy
     masks = Masks(model.config, recipe.kept, lessons.steps(lessons.epochs))
     # Relations compare whole queries, keys and values, also those of heads that are about to go.
@@ -165,10 +165,10 @@ def _moved(model: TorchModel, recipe: Recipe, lessons: Lessons, run: Path, answe
     return masks.cut(student)
 
 
-def usual(student: TorchModel, teacher: TorchModel, lessons: Lessons) -> Distillation:
+def usual(student: TorchModel, teacher: TorchModel, lessons: Lessons) -> StudentLoss:
     """Returns the default objective of a student."""
     alike = all(one.config.attends_to_all for one in (student, teacher))
-    return Distillation(lessons.teacher.task, relations=1.0 if alike else 0.0)
+    return StudentLoss(lessons.teacher.task, relations=1.0 if alike else 0.0)
 
 
 LEARNED: Mapping[str, Callable[[TorchModel, Recipe, Lessons, Path, Path], TorchModel]] = {

@@ -41,7 +41,7 @@ class Masks(nn.Module):
 
     biases: ClassVar = (HEADS, NEURONS)  # of the optimizer: no weight decay
 
-    def __init__(self, config: EncoderConfig, wanted: Mapping[str, int], steps: int) -> None:
+    def __init__(self, config: EncoderConfig, targets: Mapping[str, int], steps: int) -> None:
         super().__init__()
         layers = config.num_hidden_layers
         shapes = {
@@ -49,7 +49,7 @@ class Masks(nn.Module):
             HEADS: (layers, config.num_attention_heads),
             NEURONS: (layers, config.intermediate_size),
         }
-        self.wanted, self.steps, self.head_size = dict(wanted), steps, config.head_size
+        self.wanted, self.steps, self.head_size = dict(targets), steps, config.head_size
         for name in self.wanted:
             self.register_parameter(name, nn.Parameter(torch.zeros(shapes[name])))
         self.step: Tensor
@@ -114,7 +114,7 @@ class Masks(nn.Module):
         return (read[0] * factors.to(read[0].dtype), *read[1:])
 
     def _skip(
-        self, number: int, module: nn.Module, read: tuple[object, ...], made: tuple[Any, ...]
+        self, number: int, module: nn.Module, read: tuple[object, ...], outputs: tuple[Any, ...]
     ) -> tuple[object, ...]:
-        hidden, new = read[0], made[0]
-        return (hidden + self.factors(LAYERS)[number].to(new.dtype) * (new - hidden), *made[1:])
+        hidden, new = read[0], outputs[0]
+        return (hidden + self.factors(LAYERS)[number].to(new.dtype) * (new - hidden), *outputs[1:])

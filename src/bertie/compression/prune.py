@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from bertie.compression.importance import HEADS, NEURONS, Importance, Seen, importance
+from bertie.compression.importance import HEADS, NEURONS, Importance, InputStatistics, importance
 from bertie.data.batch import Batch
 from bertie.errors import UsageError
 from bertie.models.encoder import Encoder
@@ -27,11 +27,11 @@ from bertie.train.base import Trainable
 DAMPING = 1e-3  # of the least squares: of the mean of the diagonal
 
 
-def spread_layers(layers: int, kept: int) -> list[int]:
+def spread_layers(layers: int, count: int) -> list[int]:
     """Returns evenly spread layers with the first and the last. 6 of 12: 0 2 4 7 9 11, as in DistilBERT."""
-    if not 1 <= kept <= layers:
-        raise UsageError(f"{kept} layers cannot be kept of {layers}.")
-    return [round(i * (layers - 1) / (kept - 1)) for i in range(kept)] if kept > 1 else [0]
+    if not 1 <= count <= layers:
+        raise UsageError(f"{count} layers cannot be kept of {layers}.")
+    return [round(i * (layers - 1) / (count - 1)) for i in range(count)] if count > 1 else [0]
 
 
 def prune(
@@ -52,25 +52,25 @@ def prune(
         model = take_layers(model, spread_layers(model.config.num_hidden_layers, layers))
     if heads is None and neurons is None:
         return model
-    check(model, heads, neurons)
+    check_prunable(model, heads, neurons)
     if learner is None or not batches:
         raise UsageError("Heads and neurons are chosen with labeled examples. Pass a file of them: --train FILE.")
-    found = importance(model, learner, batches)
+    statistics = importance(model, learner, batches)
     chosen = {
-        (number, part): found.kept(number, part, count)
+        (number, part): statistics.kept(number, part, count)
         for part, count in zip((HEADS, NEURONS), (heads, neurons), strict=True)
         if count is not None
         for number in range(model.config.num_hidden_layers)
     }
-    return narrowed(model, chosen, found)
+    return narrowed(model, chosen, statistics)
 
 
 def narrowed(
-    model: TorchModel, chosen: Mapping[tuple[int, str], Tensor], found: Importance | None = None
+    model: TorchModel, chosen: Mapping[tuple[int, str], Tensor], statistics: Importance | None = None
 ) -> TorchModel:
     """Returns a model with some of the heads and neurons, by layer and part; as many in every layer.
 
-    found: statistics to refit the remaining weights with. None: the weights stay as they are.
+    statistics: statistics to refit the remaining weights with. None: the weights stay as they are.
     """
     config, state = model.config, {name: tensor.clone() for name, tensor in model.state_dict().items()}
     changes: dict[str, object] = {}
@@ -86,14 +86,14 @@ def narrowed(
             _narrow(state, f"{base}up", features)
             changes["intermediate_size"] = len(units)
         name = f"{base}{part}"
-        if found is None:
+        if statistics is None:
             state[f"{name}.weight"] = state[f"{name}.weight"][:, features].contiguous()
         else:
-            _refit(state, name, features, found.seen[number, part])
+            _refit(state, name, features, statistics.seen[number, part])
     return rebuilt(model, config.replace(**changes), state)
 
 
-def check(model: TorchModel, heads: int | None, neurons: int | None) -> None:
+def check_prunable(model: TorchModel, heads: int | None, neurons: int | None) -> None:
     """Raises UsageError for a model whose heads and neurons cannot be pruned, or for more than it has."""
     config = model.config
     plain = type(model.encoder) is Encoder and isinstance(config.layer, Residual) and isinstance(config.attention, Full)
@@ -103,12 +103,12 @@ def check(model: TorchModel, heads: int | None, neurons: int | None) -> None:
             "Heads and neurons of this model cannot be pruned. BERT-shaped encoders with full attention and layers of "
             "their own can."
         )
-    for name, asked, most in (
+    for name, number, most in (
         ("heads", heads, config.num_attention_heads),
         ("neurons", neurons, config.intermediate_size),
     ):
-        if asked is not None and not 1 <= asked <= most:
-            raise UsageError(f"{asked:,} {name} cannot be kept: each layer has {most:,}.")
+        if number is not None and not 1 <= number <= most:
+            raise UsageError(f"{number:,} {name} cannot be kept: each layer has {most:,}.")
     if heads is not None and config.hidden_size % heads:
         able = ", ".join(str(n) for n in range(1, config.num_attention_heads + 1) if not config.hidden_size % n)
         raise UsageError(
@@ -124,11 +124,11 @@ def _narrow(state: dict[str, Tensor], name: str, rows: Tensor) -> None:
             state[f"{name}.{end}"] = state[f"{name}.{end}"][rows].contiguous()
 
 
-def _refit(state: dict[str, Tensor], name: str, columns: Tensor, seen: Seen) -> None:
+def _refit(state: dict[str, Tensor], name: str, columns: Tensor, inputs: InputStatistics) -> None:
     """Keeps some inputs of a matrix, and fits weights and bias so that its outputs change least."""
     weight, bias = state[f"{name}.weight"], state.get(f"{name}.bias")
     read = torch.cat([columns, torch.tensor([weight.shape[1]])]) if bias is not None else columns
-    moments = seen.moments.double() / seen.tokens
+    moments = inputs.moments.double() / inputs.tokens
     inner = moments[read][:, read]
     pull = DAMPING * inner.diag().mean()  # towards the weights there were
     whole = weight.double() if bias is None else torch.cat([weight, bias[:, None]], 1).double()

@@ -82,15 +82,15 @@ def check_supported(model: TorchModel) -> None:
         )
 
 
-def apply(model: TorchModel, found: Quantized) -> None:
+def apply(model: TorchModel, result: Quantized) -> None:
     """Sets the quantized weights of a model, dequantized for torch, and the biases."""
     parameters = dict(model.named_parameters())
     with torch.no_grad():
-        for name, weight in found.weights.items():
+        for name, weight in result.weights.items():
             parameters[name].copy_(torch.from_numpy(weight.dequantized()))
-        for name, bias in found.biases.items():
+        for name, bias in result.biases.items():
             parameters[name].copy_(bias)
-    model.packed = dict(found.weights)
+    model.packed = dict(result.weights)
 
 
 class _Calibration:
@@ -176,14 +176,14 @@ class _Calibration:
     def _attend(self, attention: nn.Module, qkv: Tensor) -> Tensor:
         heads, parts = self.config.num_attention_heads, []
         for x in torch.split(qkv, self.lengths):
-            seen, places = None, torch.arange(len(x))
+            mask, places = None, torch.arange(len(x))
             if isinstance(attention, TurnedAttention):
                 if attention.theta is not None:
                     x = attention.turned(x, *TurnedAttention.turns(places, self.config.head_size, attention.theta))
                 if attention.radius is not None:
-                    seen = (places - places[:, None]).abs() <= attention.radius
+                    mask = (places - places[:, None]).abs() <= attention.radius
             q, k, v = x.view(len(x), 3, heads, -1).permute(1, 2, 0, 3)
-            parts.append(F.scaled_dot_product_attention(q, k, v, seen).transpose(0, 1).reshape(len(x), -1))
+            parts.append(F.scaled_dot_product_attention(q, k, v, mask).transpose(0, 1).reshape(len(x), -1))
         return torch.cat(parts)
 
     def _quantized(
@@ -191,7 +191,7 @@ class _Calibration:
     ) -> tuple[Tensor, Tensor]:
         """Quantizes one matrix, and returns its outputs for the quantized stream and the exact one."""
         weight = module.get_parameter("weight").float()
-        wanted = _linear(module, exact)
+        target = _linear(module, exact)
         shift = x.mean(0) if smooth else torch.zeros(weight.shape[1])
         factor = torch.ones(weight.shape[1])
         if smooth:
@@ -204,7 +204,7 @@ class _Calibration:
             read = read + shift / factor
         values, scale = gptq(weight * factor, read.T @ read / len(read), group, self.rounding.most)
         product = read @ (values * scale[group].T).T
-        bias = (wanted - product).mean(0) if biased else torch.zeros(len(weight))
+        bias = (target - product).mean(0) if biased else torch.zeros(len(weight))
         one = Int8Weight(
             values.to(torch.int8).numpy(),
             scale.float().numpy(),
@@ -214,10 +214,10 @@ class _Calibration:
         )
         name = self.names[id(module)]
         self.found.weights[f"{name}.weight"] = one
-        self.found.errors[name] = relative_error(product + bias, wanted)
+        self.found.errors[name] = relative_error(product + bias, target)
         if biased:
             self.found.biases[f"{name}.bias"] = bias + torch.from_numpy(one.shifted())
-        return product + bias, wanted
+        return product + bias, target
 
 
 def widest(ranges: Tensor, sizes: tuple[int, ...]) -> Tensor:
@@ -235,13 +235,13 @@ def widest(ranges: Tensor, sizes: tuple[int, ...]) -> Tensor:
 
 def rounded_rows(x: Tensor, group: Tensor, steps: int) -> Tensor:
     """Rounds rows (T, K) as the native encoder does: integer steps between each group's minimum and maximum."""
-    found = torch.empty_like(x)
+    rounded = torch.empty_like(x)
     for number in range(int(group.max()) + 1):
         own = x[:, group == number]
         low, high = own.aminmax(dim=1, keepdim=True)
         step = ((high - low) / steps).clamp_min(1e-20)
-        found[:, group == number] = ((own - low) / step).round() * step + low
-    return found
+        rounded[:, group == number] = ((own - low) / step).round() * step + low
+    return rounded
 
 
 def gptq(weight: Tensor, hessian: Tensor, group: Tensor, most: int = 0) -> tuple[Tensor, Tensor]:
@@ -281,16 +281,16 @@ def compensated(weight: Tensor, hessian: Tensor, step: Tensor, low: Tensor, leve
             errors[:, m] = (part[:, m] - values[:, i + m] * steps[:, i + m]) / upper[i + m, i + m]
             part[:, m + 1 :] -= errors[:, m : m + 1] * upper[i + m, i + m + 1 : j]
         w[:, j:] -= errors @ upper[i:j, j:]
-    found = torch.empty_like(values)
-    found[:, order] = values
-    return found.float()
+    rounded = torch.empty_like(values)
+    rounded[:, order] = values
+    return rounded.float()
 
 
-def relative_error(found: Tensor, wanted: Tensor) -> float:
+def relative_error(output: Tensor, exact: Tensor) -> float:
     """Returns the root mean square of the difference, relative to that of the wanted outputs."""
-    return float((found - wanted).norm() / wanted.norm().clamp_min(1e-12))
+    return float((output - exact).norm() / exact.norm().clamp_min(1e-12))
 
 
 def _linear(module: nn.Module, x: Tensor) -> Tensor:
-    found: Tensor = module(x)
-    return found
+    output: Tensor = module(x)
+    return output

@@ -31,9 +31,9 @@ class Recipe:
     @property
     def name(self) -> str:
         """ "3 layers, 768 neurons, distilled, int8"."""
-        kept = [f"{n} {what if n > 1 else what[:-1]}" for what, n in self.kept.items()]
+        cuts = [f"{n} {what if n > 1 else what[:-1]}" for what, n in self.kept.items()]
         rounded = "" if self.bits is None else f"int{self.bits}"
-        return ", ".join([*kept, *filter(None, [self.learned, rounded])]) or "as it is"
+        return ", ".join([*cuts, *filter(None, [self.learned, rounded])]) or "as it is"
 
     @property
     def kept(self) -> dict[str, int]:
@@ -71,15 +71,15 @@ def _cuts(config: EncoderConfig) -> Sequence[Recipe]:
     layers, heads = config.num_hidden_layers, config.num_attention_heads
     half, most = (int(config.intermediate_size * share) // STEP * STEP for share in (0.5, 0.75))
     narrow = isinstance(config.attention, Full) and config.positions.kind != "relative" and half > 0
-    found = [Recipe(neurons=most)] if narrow else []
+    recipes = [Recipe(neurons=most)] if narrow else []
     if layers > 1:
-        found.append(Recipe(layers=layers // 2, learned="distilled"))
+        recipes.append(Recipe(layers=layers // 2, learned="distilled"))
     if narrow:
-        found.append(Recipe(neurons=half, learned="distilled"))
+        recipes.append(Recipe(neurons=half, learned="distilled"))
     if narrow and layers > 1:
-        found.append(Recipe(layers=layers // 2, neurons=half, learned="distilled"))
+        recipes.append(Recipe(layers=layers // 2, neurons=half, learned="distilled"))
     if layers > 3:
-        found.append(Recipe(layers=-(-layers // 3), learned="distilled"))
+        recipes.append(Recipe(layers=-(-layers // 3), learned="distilled"))
     if narrow and heads > 1:
-        found.append(Recipe(heads=heads // 2, neurons=half, learned="distilled"))
-    return found
+        recipes.append(Recipe(heads=heads // 2, neurons=half, learned="distilled"))
+    return recipes

@@ -42,16 +42,16 @@ def quantize_weights(model: TorchModel, texts: Sequences, *, embeddings: int = 8
         raise UsageError(
             "This model cannot be quantized to 4 bits. Encoders of transformer layers with even sizes can."
         )
-    found = Quantized({}, {})
+    result = Quantized({}, {})
     with torch.no_grad():
-        rows: Int4Weight | Int8Weight = nearest(word) if embeddings == 4 else Int8Weight.rows(word.numpy())
+        rows: Int4Weight | Int8Weight = round_to_levels(word) if embeddings == 4 else Int8Weight.rows(word.numpy())
         word.copy_(torch.from_numpy(rows.dequantized()))
-        found.weights[WORD_EMBEDDINGS] = rows
-        _layers(model, texts, found)
-    return found
+        result.weights[WORD_EMBEDDINGS] = rows
+        _layers(model, texts, result)
+    return result
 
 
-def _layers(model: TorchModel, texts: Sequences, found: Quantized) -> None:
+def _layers(model: TorchModel, texts: Sequences, result: Quantized) -> None:
     """Rounds the matrices of all layers in place, from the lowest to the highest."""
     encoder, calls = model.encoder, list[tuple[tuple[object, ...], dict[str, object]]]()
     names = {id(module): f"encoder.{name}" for name, module in encoder.named_modules()}
@@ -68,47 +68,47 @@ def _layers(model: TorchModel, texts: Sequences, found: Quantized) -> None:
     hidden = calls[0][0][0]
     for layer, (reads, options) in zip(encoder.in_order(), calls, strict=True):
         for matrix, x in _read(layer, (hidden, *reads[1:]), options).items():
-            if f"{names[id(matrix)]}.weight" not in found.weights:  # else it is one of layers that share their weights
-                _round(matrix, x.flatten(0, -2)[: len(ids)], names[id(matrix)], found)
+            if f"{names[id(matrix)]}.weight" not in result.weights:  # else it is one of layers that share their weights
+                _round(matrix, x.flatten(0, -2)[: len(ids)], names[id(matrix)], result)
         hidden = layer(hidden, *reads[1:], **options)[0]
 
 
 def _read(layer: nn.Module, reads: tuple[object, ...], options: dict[str, object]) -> dict[nn.Linear, Tensor]:
     """Returns the inputs of a layer's matrices."""
-    found: dict[nn.Linear, Tensor] = {}
+    inputs: dict[nn.Linear, Tensor] = {}
 
     def keep(matrix: nn.Linear, _: nn.Module, read: tuple[Tensor, ...]) -> None:
-        found[matrix] = read[0]
+        inputs[matrix] = read[0]
 
     handles = [m.register_forward_pre_hook(partial(keep, m)) for m in layer.modules() if isinstance(m, nn.Linear)]
     layer(*reads, **options)
     for handle in handles:
         handle.remove()
-    return found
+    return inputs
 
 
-def _round(matrix: nn.Linear, x_TK: Tensor, name: str, found: Quantized) -> None:
+def _round(matrix: nn.Linear, x_TK: Tensor, name: str, result: Quantized) -> None:
     """Rounds one matrix in place, for its inputs."""
     weight = matrix.weight
     step, low = levels(weight)
     group = torch.from_numpy(Int4Weight.groups(weight.shape[1]))
     moments = x_TK.T @ x_TK / len(x_TK)
-    wanted = x_TK @ weight.T
+    target = x_TK @ weight.T
     numbers = compensated(weight, moments, step[:, group], low[:, group], (0, Int4Weight.LEVELS - 1))
     one = Int4Weight.packed(numbers.numpy(), step.numpy(), low.numpy())
     rounded = torch.from_numpy(one.dequantized())
-    found.weights[f"{name}.weight"] = one
+    result.weights[f"{name}.weight"] = one
     off = (weight - rounded) @ x_TK.mean(0)
     weight.copy_(rounded)
-    made = x_TK @ rounded.T
+    product = x_TK @ rounded.T
     if matrix.bias is not None:
         matrix.bias.add_(off)
-        made += off
-        found.biases[f"{name}.bias"] = matrix.bias.clone()
-    found.errors[name] = relative_error(made, wanted)
+        product += off
+        result.biases[f"{name}.bias"] = matrix.bias.clone()
+    result.errors[name] = relative_error(product, target)
 
 
-def nearest(weight: Tensor) -> Int4Weight:
+def round_to_levels(weight: Tensor) -> Int4Weight:
     """Returns a matrix of the nearest levels, without calibration."""
     parts, group = list[Int4Weight](), torch.from_numpy(Int4Weight.groups(weight.shape[1]))
     for rows in torch.split(weight, _ROWS_PER_ROUND):

@@ -140,11 +140,11 @@ class Catalog:
         return self.grids[key.upper()]
 
 
-def named(gpu: str) -> Device | None:
+def find_device(gpu: str) -> Device | None:
     """Returns the device of the catalog whose key is in the name that a driver reports, such as "NVIDIA H200"."""
     plain = gpu.lower().replace(" ", "")
-    found = [key for key in _ours().devices if key in plain]
-    return _ours().devices[max(found, key=len)] if found else None
+    keys = [key for key in _ours().devices if key in plain]
+    return _ours().devices[max(keys, key=len)] if keys else None
 
 
 @cache

@@ -76,8 +76,8 @@ class Job:
     @property
     def peak(self) -> dict[str, float]:
         """Peak memory of the run by part, in bytes, besides the process itself."""
-        found = [self.memory_parts(phase.micro or phase.sequences, phase) for phase in self.phases]
-        return max(found, key=lambda parts: sum(parts.values()))
+        parts = [self.memory_parts(phase.micro or phase.sequences, phase) for phase in self.phases]
+        return max(parts, key=lambda parts: sum(parts.values()))
 
     def memory(self, sequences: int, phase: JobPhase) -> float:
         """Returns the peak memory of a micro-batch in bytes, besides the process itself."""

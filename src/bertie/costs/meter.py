@@ -153,7 +153,7 @@ class Meter:
         if self._nvml.readable:
             names = [Nvml.name] + ([Rapl.name] if of_processor is not None else [])
             return self._nvml.joules() + (of_processor or 0.0), f"measured ({' and '.join(names)})"
-        if (device := catalog.named(self._gpu)) is None:
+        if (device := catalog.find_device(self._gpu)) is None:
             return None, f"not known (NVML cannot be read, and {self._gpu} is not in the catalog)"
         watts = catalog.Device.LOAD * device.watts * self._processes
         return watts * seconds, f"estimated ({catalog.Device.LOAD:.0%} of {device.watts:g} W per GPU)"
@@ -165,15 +165,15 @@ def resident_peak_bytes() -> int:
     Linux's getrusage also counts the parent at the moment it started this process, so there the kernel's own count for
     the program is read. macOS counts in bytes.
     """
-    if found := re.search(r"VmHWM:\s*(\d+) kB", _text(_STATUS_FILE)):
-        return int(found[1]) * 1024
+    if match := re.search(r"VmHWM:\s*(\d+) kB", _text(_STATUS_FILE)):
+        return int(match[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def resident_bytes() -> int:
     """Returns this process's resident memory now; its peak where the system does not tell."""
-    found = re.search(r"VmRSS:\s*(\d+) kB", _text(_STATUS_FILE))
-    return int(found[1]) * 1024 if found else resident_peak_bytes()
+    match = re.search(r"VmRSS:\s*(\d+) kB", _text(_STATUS_FILE))
+    return int(match[1]) * 1024 if match else resident_peak_bytes()
 
 
 def forget_peak() -> None:

@@ -17,15 +17,15 @@ _SHARES = (0.1, 0.5, 0.9, 0.99)
 SPREAD = ("mean", "p10", "p50", "p90", "p99")
 
 
-def write(shards: Shards, *, elapsed_s: float | None = None, workers: int = 1) -> JsonObject:
+def write_card(shards: Shards, *, elapsed_s: float | None = None, workers: int = 1) -> JsonObject:
     """Writes card.json and card.md to the folder of a corpus, and returns the card. elapsed_s None: unknown."""
-    found = make(shards)
+    card = make(shards)
     if elapsed_s is not None:
         speed = shards.manifest["inputs"]["bytes"] / 1e6 / max(elapsed_s, 1e-9)
-        found |= {"elapsed_s": round(elapsed_s, 2), "workers": workers, "input_mb_per_s": round(speed, 2)}
-    write_json(shards.folder / "card.json", found)
-    write_text(shards.folder / "card.md", render(found))
-    return found
+        card |= {"elapsed_s": round(elapsed_s, 2), "workers": workers, "input_mb_per_s": round(speed, 2)}
+    write_json(shards.folder / "card.json", card)
+    write_text(shards.folder / "card.md", render(card))
+    return card
 
 
 def make(shards: Shards) -> JsonObject:
@@ -60,8 +60,8 @@ def make(shards: Shards) -> JsonObject:
 
 
 def _spread(histogram: Any, mean: float) -> dict[str, float]:
-    found = dict(zip(SPREAD[1:], quantiles(histogram, _SHARES), strict=True))
-    return {SPREAD[0]: round(mean, 1), **found}
+    points = dict(zip(SPREAD[1:], quantiles(histogram, _SHARES), strict=True))
+    return {SPREAD[0]: round(mean, 1), **points}
 
 
 def _histogram(statistics: Statistics) -> dict[str, int]:
@@ -100,7 +100,7 @@ def render(card: JsonObject) -> str:
         lines += ["Text that shares an n-gram of 8 to 13 words with a text of these evaluation sets was removed.", ""]
         lines += _table(
             ["evaluation set", "texts", "too short to compare", "runs", f"{what} removed"],
-            [[name, *(found[column] for column in columns)] for name, found in sets.items()],
+            [[name, *(fields[column] for column in columns)] for name, fields in sets.items()],
         )
     lines += [f"Sentence splitter: `{config['splitter']}`. Deduplication: {config['dedup']}.", ""]
     lines += ["## Lengths", ""]
@@ -108,10 +108,10 @@ def render(card: JsonObject) -> str:
     lines += _table(["", *SPREAD], [[name, *(card[key][k] for k in SPREAD)] for name, key in spreads])
     lines += [*_bars("words", card["histogram"], card["sentences"]), ""]
     lines += ["## Scripts", "", *_bars("letters", card["scripts"], 1), ""]
-    made = f"Shards: {card['shards']:,}. Fingerprint: `{card['fingerprint']}`. Made by {card['made_by']}"
+    origin = f"Shards: {card['shards']:,}. Fingerprint: `{card['fingerprint']}`. Made by {card['made_by']}"
     if "elapsed_s" in card:
-        made += f" in {card['elapsed_s']:,.1f} s ({card['input_mb_per_s']:.1f} MB/s, workers: {card['workers']})"
-    lines += [f"{made}."]
+        origin += f" in {card['elapsed_s']:,.1f} s ({card['input_mb_per_s']:.1f} MB/s, workers: {card['workers']})"
+    lines += [f"{origin}."]
     return "\n".join(lines) + "\n"
 
 
@@ -139,7 +139,7 @@ def _bars(name: str, counts: dict[str, float], total: float) -> list[str]:
     return ["```text", f"{name:>{width}}   share", *rows, "```"]
 
 
-def load(folder: Path) -> JsonObject:
+def load_card(folder: Path) -> JsonObject:
     """Returns the card of a corpus folder, computed again if it is missing. Raises DataError for another folder."""
     path = folder / "card.json"
     shards = Shards.open(folder, verify=False)

@@ -27,23 +27,23 @@ from bertie.console import console
 from bertie.data import card, dedup, executors
 from bertie.data.decontaminate import Evaluation
 from bertie.data.filters import Filters
-from bertie.data.prepare import EVALUATION, CorpusConfig, CorpusPart, facts_of, prepare
+from bertie.data.prepare import EVALUATION, CorpusConfig, CorpusPart, prepare, read_part_facts
 from bertie.data.shards import SHARDS_FORMAT, Int64, Shards, ShardWriter, decode_texts, read_manifest
 from bertie.data.statistics import Statistics
-from bertie.data.tokens import encode
+from bertie.data.tokens import encode_corpus
 from bertie.errors import DataError, UsageError
 from bertie.files import JsonObject, atomic_write, file_hash, some_of
-from bertie.folders import ANYTHING, Kind, check, held
+from bertie.folders import ANYTHING, FolderKind, check_writable, held
 from bertie.io import sources
 from bertie.text.sentences import splitter
 
-__all__ = ["CorpusConfig", "build", "documents", "encode", "texts"]
+__all__ = ["CorpusConfig", "build_shards", "documents", "encode_corpus", "texts"]
 
 DEFAULT = CorpusConfig()
-TOKENS_FOLDER = Kind(
+TOKENS_FOLDER = FolderKind(
     "token folder", ("manifest.json", ".work"), ("manifest.json", "shard-*"), {"plans": ANYTHING, ".work": ANYTHING}
 )
-CORPUS = Kind(
+CORPUS = FolderKind(
     "corpus",
     begins=("manifest.json", ".work"),
     files=("manifest.json", "shard-*", "quarantine.jsonl", "card.json", "card.md", ".encode.lock"),
@@ -54,7 +54,7 @@ CORPUS = Kind(
 _CHUNK_SENTENCES = 1 << 16  # sentences decoded at once
 
 
-def build(
+def build_shards(
     inputs: Sequence[str | Path],
     folder: str | Path,
     config: CorpusConfig = DEFAULT,
@@ -92,12 +92,12 @@ def build(
         Filters.of(config.language, config.quality),
     )  # say now what is missing, not in an hour
     sets = Evaluation.of(evaluation) if evaluation else None
-    check(folder, CORPUS, overwrite=overwrite)
+    check_writable(folder, CORPUS, overwrite=overwrite)
     with held(folder, CORPUS, overwrite=overwrite), executors.working(folder) as work:
         names = [str(sources.spool(work, lines)) if str(name) == "-" else str(name) for name in inputs]
-        units, found = sources.plan_units(names, config.reading)
-        if found.unreadable:
-            console.warn(f"Skipped what cannot be read: {some_of(found.unreadable)}.")
+        units, plan = sources.plan_units(names, config.reading)
+        if plan.unreadable:
+            console.warn(f"Skipped what cannot be read: {some_of(plan.unreadable)}.")
         identity, facts = _identity(units, inputs, config, sets, work)
         if (folder / "manifest.json").exists():
             if read_manifest(folder).get("inputs", {}).get("hash") != facts["hash"]:
@@ -108,9 +108,9 @@ def build(
             console.say(f"{folder} is complete; nothing to do.")
             shards = Shards.open(folder)
             if not (folder / "card.json").exists():  # interrupted between the manifest and the card
-                card.write(shards)
+                card.write_card(shards)
             if not (folder / checksums.CHECKSUMS).exists():
-                checksums.write(folder, CORPUS.name, covered=covered)
+                checksums.write_checksums(folder, CORPUS.name, covered=covered)
             return shards
         if not (work / "plan.json").exists() and any(path != work for path in folder.iterdir()):
             raise UsageError(f"{folder} is not empty. Choose another folder, or pass --overwrite to replace it.")
@@ -128,15 +128,15 @@ def build(
         account = {
             "kind": "text",
             "made_by": f"bertie {version('bertie')}",
-            "inputs": {**facts, "passed_over": len(found.passed_over), "unreadable": len(found.unreadable)},
+            "inputs": {**facts, "passed_over": len(plan.passed_over), "unreadable": len(plan.unreadable)},
             "config": config.model_dump(),
         }
         if sets:
             removed = sum((Counter(result["overlaps"]) for result in results), Counter[str]())
             account["evaluation"] = {name: {**set_, "removed": removed[name]} for name, set_ in sets.facts.items()}
         shards = _merge(folder, work, results, config, records, dropped, account)
-        card.write(shards, elapsed_s=time.monotonic() - begun, workers=workers)
-        checksums.write(folder, CORPUS.name, covered=covered)
+        card.write_card(shards, elapsed_s=time.monotonic() - begun, workers=workers)
+        checksums.write_checksums(folder, CORPUS.name, covered=covered)
     return shards
 
 
@@ -223,7 +223,7 @@ def _merge(
     ]
     counts = sum((Counter(result["counts"]) for result in results), Counter[str]())
     statistics = sum((Statistics.from_dict(result["statistics"]) for result in results), Statistics.zero())
-    kept = _kept(parts, work, config, dropped)
+    mask = _kept(parts, work, config, dropped)
     with (
         ShardWriter(folder, "uint8") as writer,
         console.progress("writing", sum(p.stat().st_size for p in parts) / 1e6, unit="MB") as advance,
@@ -231,7 +231,7 @@ def _merge(
         at = 0
         for path in parts:
             part = CorpusPart.load(path)
-            keep, at = kept[at : at + len(part.hashes)], at + len(part.hashes)
+            keep, at = mask[at : at + len(part.hashes)], at + len(part.hashes)
             if not keep.all():
                 out = part.without(~keep)
                 statistics -= Statistics.of(out.values, out.sentences)
@@ -258,8 +258,8 @@ def _kept(parts: list[Path], work: Path, config: CorpusConfig, dropped: Counter[
     signatures, hashes = work / "signatures", []
     with atomic_write(signatures) as file:
         for path in parts:
-            found, signed = facts_of(path)
-            hashes.append(found)
+            hashes_N, signed = read_part_facts(path)
+            hashes.append(hashes_N)
             file.write(signed.data)
     pieces = np.concatenate(hashes)
     if config.dedup == "none":

@@ -58,7 +58,7 @@ class Evaluation:
     @classmethod
     def of(cls, sets: Mapping[str, Iterable[str]]) -> "Evaluation":
         """Returns the n-grams of the texts of each set. Raises DataError for a set in which all texts are too short."""
-        found: list[U64] = []
+        arrays: list[U64] = []
         facts, lengths = {}, set[int]()
         for name, texts in sets.items():
             counts, numbers = Counter(texts=0, too_short=0), [np.empty(0, np.uint64)]
@@ -69,16 +69,16 @@ class Evaluation:
                 if len(some):
                     lengths.add(length)
                     numbers.append(some)
-            found.append(np.unique(np.concatenate(numbers)))
-            if not len(found[-1]):
+            arrays.append(np.unique(np.concatenate(numbers)))
+            if not len(arrays[-1]):
                 raise DataError(
                     f"{name}: of {counted(counts['texts'], 'text')}, none has {SHORT} words ({SHORT_HANGUL} in "
                     "Korean), the minimum for decontamination. Pass a file of examples."
                 )
-            facts[name] = {**counts, "runs": len(found[-1])}
-        every = np.concatenate(found)
+            facts[name] = {**counts, "runs": len(arrays[-1])}
+        every = np.concatenate(arrays)
         order = np.argsort(every, kind="stable")
-        owners = np.repeat(np.arange(len(found), dtype=np.uint16), [len(some) for some in found])
+        owners = np.repeat(np.arange(len(arrays), dtype=np.uint16), [len(some) for some in arrays])
         return cls(every[order], owners[order], tuple(sorted(lengths)), facts)
 
     def sets_in(self, text: str) -> list[str]:
@@ -87,9 +87,9 @@ class Evaluation:
         shared = np.concatenate([self._sieved(runs(numbers, length)) for length in self.lengths])
         firsts = np.searchsorted(self.runs, shared, "left")
         lasts = np.searchsorted(self.runs, shared, "right")
-        found = {int(owner) for a, b in zip(firsts, lasts, strict=True) for owner in self.sets[a:b]}
+        owners = {int(owner) for a, b in zip(firsts, lasts, strict=True) for owner in self.sets[a:b]}
         names = list(self.facts)
-        return [names[number] for number in sorted(found)]
+        return [names[number] for number in sorted(owners)]
 
     @property
     def fingerprint(self) -> str:

@@ -73,9 +73,11 @@ def signature(text: str) -> Signatures:
 
     A shorter text is one n-gram. The hashes are multiply-add-shift of the n-grams' numbers.
     """
-    found = word_hashes(text)
+    hashes = word_hashes(text)
     shingles = (
-        runs(found, min(SHINGLE, len(found))) if len(found) else key(xxhash.xxh3_64_intdigest(text.encode())).reshape(1)
+        runs(hashes, min(SHINGLE, len(hashes)))
+        if len(hashes)
+        else key(xxhash.xxh3_64_intdigest(text.encode())).reshape(1)
     )
     least = np.full(PERMUTATIONS, np.iinfo(np.uint32).max, np.uint32)
     for start in range(0, len(shingles), _BLOCK):
@@ -99,12 +101,12 @@ def first_alike(signatures: Signatures, candidates: Mask, threshold: float) -> M
     are
     not found.
     """
-    kept = candidates.copy()
+    mask = candidates.copy()
     rows = rows_in_band(threshold)
     bands = range(0, PERMUTATIONS - rows + 1, rows)
     with console.progress("comparing", len(bands), unit="bands") as advance:
         for band in bands:
-            numbers = np.flatnonzero(kept)
+            numbers = np.flatnonzero(mask)
             keys = np.concatenate([_keys(signatures[some, band : band + rows]) for some in _blocks(numbers)])
             order = np.argsort(keys, kind="stable")
             numbers, keys = numbers[order], keys[order]
@@ -114,12 +116,12 @@ def first_alike(signatures: Signatures, candidates: Mask, threshold: float) -> M
                 followers = leaders != numbers
                 leaders, numbers, keys = leaders[followers], numbers[followers], keys[followers]
                 alike = _similarity(signatures, leaders, numbers) >= threshold
-                kept[numbers[alike]] = False
+                mask[numbers[alike]] = False
                 numbers, keys = numbers[~alike], keys[~alike]
                 if not len(numbers):
                     break
             advance()
-    return kept
+    return mask
 
 
 def _keys(band_NR: Signatures) -> U64:

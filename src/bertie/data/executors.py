@@ -151,7 +151,7 @@ def working(folder: Path) -> Iterator[Path]:
     Raises UsageError when another process uses it.
     """
     work = folder / ".work"
-    made = not folder.exists()
+    is_new = not folder.exists()
     work.mkdir(parents=True, exist_ok=True)
     try:
         with locked(
@@ -161,7 +161,7 @@ def working(folder: Path) -> Iterator[Path]:
     finally:
         if (folder / "manifest.json").exists() or not (work / "plan.json").exists():
             shutil.rmtree(work, ignore_errors=True)
-            if made and not any(folder.iterdir()):
+            if is_new and not any(folder.iterdir()):
                 folder.rmdir()
 
 

@@ -19,7 +19,7 @@ LEADING = 2000  # characters by which a language is recognized
 SURE = 0.5  # probability of a language below which a document is in none
 
 
-class Text:
+class MeasuredText:
     """A document, and what several measures read of it."""
 
     def __init__(self, text: str) -> None:
@@ -46,7 +46,7 @@ class Text:
         return sum(map(len, self.words))
 
 
-_Measure = Callable[[Text], float]
+_Measure = Callable[[MeasuredText], float]
 STOP_WORDS = frozenset("the be to of and that have with".split())  # noqa: SIM905
 
 
@@ -65,23 +65,23 @@ def _repeated_characters(items: Sequence[str]) -> float:
     return 1 - once / total if total else 0.0
 
 
-def top_ngram(text: Text, n: int) -> float:
+def top_ngram(text: MeasuredText, n: int) -> float:
     """Returns the share of characters in the most frequent n-gram of words; 0 when none occurs twice."""
     grams = Counter(zip(*(text.words[i:] for i in range(n)), strict=False))
     most = [(count, gram) for gram, count in grams.items() if count > 1]
     return max((count * sum(map(len, gram)) for count, gram in most), default=0) / max(text.characters, 1)
 
 
-def repeated_ngrams(text: Text, n: int) -> float:
+def repeated_ngrams(text: MeasuredText, n: int) -> float:
     """Returns the share of characters in n-grams of words that occurred before, each character counted once."""
-    words, seen, characters, at = text.words, set[tuple[str, ...]](), 0, 0
+    words, earlier, characters, at = text.words, set[tuple[str, ...]](), 0, 0
     while at + n <= len(words):
         gram = tuple(words[at : at + n])
-        if gram in seen:
+        if gram in earlier:
             characters += sum(map(len, gram))
             at += n
         else:
-            seen.add(gram)
+            earlier.add(gram)
             at += 1
     return characters / max(text.characters, 1)
 
@@ -181,23 +181,23 @@ class Filters:
         """Returns the text without removed lines, and why it is dropped, or "". Removed lines are counted."""
         if self.lines:
             text = self._without_lines(text, counts)
-        document = Text(text)
+        document = MeasuredText(text)
         for name, (low, high) in self.ranges.items():
             if not low <= MEASURES[name](document) <= high:
                 return text, f"quality: {name} outside {_shown(low)}..{_shown(high)}"
-        if self.languages and (found := language(text)) not in self.languages:
-            return text, f"language: {found or 'uncertain'}"
+        if self.languages and (code := language(text)) not in self.languages:
+            return text, f"language: {code or 'uncertain'}"
         return text, ""
 
     def _without_lines(self, text: str, counts: Counter[str]) -> str:
-        kept = []
+        lines = []
         for line in text.split("\n"):
             failed = next((name for name in self.lines if line and not LINES[name](line)), "")
             if failed:
                 counts[f"lines removed: {failed}"] += 1
             else:
-                kept.append(line)
-        return re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip()
+                lines.append(line)
+        return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
 
 
 def language(text: str) -> str:
@@ -216,12 +216,12 @@ def _identifier() -> Any:
 def _range(rule: str, limits: str) -> tuple[float, float]:
     low, dots, high = limits.partition("..")
     try:
-        found = (float(low or "-inf"), float(high or "inf"))
+        bounds = (float(low or "-inf"), float(high or "inf"))
     except ValueError:
-        found = (1.0, 0.0)
-    if not dots or not found[0] <= found[1]:
+        bounds = (1.0, 0.0)
+    if not dots or not bounds[0] <= bounds[1]:
         raise UsageError(f"--quality {rule}: not a range. Write LOW..HIGH; either may be left out: words=50..")
-    return found
+    return bounds
 
 
 def _shown(limit: float) -> str:

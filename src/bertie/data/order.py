@@ -59,7 +59,7 @@ def permutation(n: int, key_: int | U64) -> Permutation:
     return Permutation(n, key_)
 
 
-def places(step: int, batch_size: int, *, rank: int = 0, world: int = 1, first: int = 0) -> Int:
+def number_samples(step: int, batch_size: int, *, rank: int = 0, world: int = 1, first: int = 0) -> Int:
     """Returns the numbers of the samples of step `step` (from 0) on one of `world` ranks; step 0 begins with `first`.
 
     Ranks have consecutive parts of the global batch, which may differ by one sample. -> (B,) int64
@@ -88,7 +88,7 @@ class Order:
 
     def samples(self, step: int, batch_size: int, *, rank: int = 0, world: int = 1) -> tuple[Int, Int]:
         """Returns the same with the epoch of each sample: (epochs (B,), sample ids (B,))."""
-        return self.at(places(step, batch_size, rank=rank, world=world))
+        return self.at(number_samples(step, batch_size, rank=rank, world=world))
 
     def at(self, places: Int) -> tuple[Int, Int]:
         """Returns the samples at some indices of the whole run. places (N,) in any order -> epochs (N,), sample ids

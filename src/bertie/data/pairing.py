@@ -14,7 +14,19 @@ from numpy.typing import NDArray
 
 from bertie.data.draws import U64, Draws, key, mix, unit_floats
 from bertie.data.order import permutation
-from bertie.data.plans import ROW, Advance, Int, Plan, Sentences, blocks, counting, plan_statistics, silent, table, walk
+from bertie.data.plans import (
+    ROW,
+    Advance,
+    Int,
+    SamplePlan,
+    Sentences,
+    blocks,
+    counting,
+    make_instances,
+    plan_statistics,
+    silent,
+    walk,
+)
 from bertie.errors import DataError
 from bertie.registry import Registry
 
@@ -34,7 +46,7 @@ class DocSentences:
     duplicates: int = 1  # nothing is drawn, so every epoch has the same instances
     crosses: ClassVar[bool] = False
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> SamplePlan:
         """Returns the instances of one pass."""
         room = max_length - 2
         starts, stops = [], []
@@ -49,8 +61,8 @@ class DocSentences:
         pieces = -(-(stop - start) // room)
         start = np.repeat(start, pieces) + room * counting(pieces)
         length = np.minimum(np.repeat(stop, pieces) - start, room)
-        rows = table(start, start, length, np.zeros_like(length), np.zeros_like(length))
-        return Plan(rows, plan_statistics(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
+        rows = make_instances(start, start, length, np.zeros_like(length), np.zeros_like(length))
+        return SamplePlan(rows, plan_statistics(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,7 @@ class FullSentences(DocSentences):
 
     crosses: ClassVar[bool] = True
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> SamplePlan:
         """Returns the instances of one pass."""
         room = max_length - 2
         size = sentences.stops - sentences.starts
@@ -76,8 +88,8 @@ class FullSentences(DocSentences):
         pieces = -(-length // room)
         start = np.repeat(start, pieces) + room * counting(pieces)
         length = np.minimum(np.repeat(length, pieces) - room * counting(pieces), room)
-        rows = table(start, start, length, np.zeros_like(length), np.zeros_like(length))
-        return Plan(rows, plan_statistics(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
+        rows = make_instances(start, start, length, np.zeros_like(length), np.zeros_like(length))
+        return SamplePlan(rows, plan_statistics(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
 
 
 PACKINGS: Registry[type[DocSentences]] = Registry(
@@ -99,7 +111,7 @@ class OtherVectors:
     crosses: ClassVar[bool] = False
     duplicates: ClassVar[int] = 1
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> SamplePlan:
         """Raises DataError."""
         raise DataError("A corpus of texts has no feature vectors. Pass a table with a column of them (--features).")
 
@@ -129,7 +141,7 @@ class NextSentencePairs:
     segments: int = 2
     crosses: ClassVar[bool] = False
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> SamplePlan:
         """Returns the instances of one pass."""
         return (_original if self.form == "original" else _corrected)(sentences, max_length - 3, seed, advance)
 
@@ -146,7 +158,7 @@ class SentenceOrderPairs:
     segments: int = 2
     crosses: ClassVar[bool] = False
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> SamplePlan:
         """Returns the instances of one pass."""
         first, split, end, swapped = _chunks(sentences, max_length - 3, seed, advance, put_back=False)
         lone = end - first == 1
@@ -155,11 +167,11 @@ class SentenceOrderPairs:
         in_order = swapped[~lone] == 0
         left, left_stop = np.where(in_order, a, b), np.where(in_order, a_stop, b_stop)
         right, right_stop = np.where(in_order, b, a), np.where(in_order, b_stop, a_stop)
-        rows = table(left, right, left_stop - left, right_stop - right, swapped[~lone])
-        return Plan(rows, plan_statistics(sentences, rows, sentences_unused=int(lone.sum())))
+        rows = make_instances(left, right, left_stop - left, right_stop - right, swapped[~lone])
+        return SamplePlan(rows, plan_statistics(sentences, rows, sentences_unused=int(lone.sum())))
 
 
-def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> Plan:
+def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> SamplePlan:
     """`create_instances_from_document` of google-research/bert, with sentence lengths instead of sentences."""
     draw = random.Random(int(seed)).random
     starts, stops = sentences.starts.data, sentences.stops.data  # memory views: their items are Python ints, and quick
@@ -167,7 +179,7 @@ def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> P
     num_documents = len(bounds) - 1
     rows: list[tuple[int, int, int, int, int]] = []
     finished = []
-    told = 0
+    reported = 0
     for document in range(num_documents):
         first, end = bounds[document], bounds[document + 1]
         target = room
@@ -183,7 +195,7 @@ def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> P
                 a, a_length = starts[chunk], stops[a_end - 1] - starts[chunk]
                 if size == 1 or draw() < 0.5:
                     label = 1
-                    wanted = target - a_length
+                    target_b = target - a_length
                     for _ in range(10):
                         other = int(draw() * num_documents)
                         if other != document:
@@ -191,7 +203,7 @@ def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> P
                     other_end = bounds[other + 1]
                     b_first = bounds[other] + int(draw() * (other_end - bounds[other]))
                     b, last = starts[b_first], b_first
-                    while stops[last] - b < wanted and last + 1 < other_end:
+                    while stops[last] - b < target_b and last + 1 < other_end:
                         last += 1
                     b_length = stops[last] - b
                     i = a_end - 1  # the sentences of the chunk that were not used are put back
@@ -211,13 +223,13 @@ def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> P
         if len(rows) >= 1 << 16 or document == num_documents - 1:  # tuples take ten times the room
             finished.append(np.array(rows, ROW))
             rows.clear()
-            advance(end - told)
-            told = end
+            advance(end - reported)
+            reported = end
     instances = np.concatenate(finished) if finished else np.zeros(0, ROW)
-    return Plan(instances, plan_statistics(sentences, instances))
+    return SamplePlan(instances, plan_statistics(sentences, instances))
 
 
-def _corrected(sentences: Sentences, room: int, seed: U64, advance: Advance) -> Plan:
+def _corrected(sentences: Sentences, room: int, seed: U64, advance: Advance) -> SamplePlan:
     """Yields chunks whose label is a coin flip; for random, the next chunk starts at the split."""
     first, split, end, is_random = _chunks(sentences, room, seed, advance, put_back=True)
     lone = end - first == 1
@@ -229,8 +241,8 @@ def _corrected(sentences: Sentences, room: int, seed: U64, advance: Advance) -> 
         sentences, sentences.document_of(first[rows]), (b_stop - b)[rows], room - (a_stop - a)[rows], leftover, seed
     )
     a, a_stop, b, b_stop = _truncated(a, a_stop, b, b_stop, room, key(seed, 1))
-    instances = table(a, b, a_stop - a, b_stop - b, is_random)
-    return Plan(instances, plan_statistics(sentences, instances, sentences_unused=unused))
+    instances = make_instances(a, b, a_stop - a, b_stop - b, is_random)
+    return SamplePlan(instances, plan_statistics(sentences, instances, sentences_unused=unused))
 
 
 def _chunks(
@@ -270,41 +282,41 @@ def _segments(sentences: Sentences, first: Int, split: Int, end: Int) -> tuple[I
 
 
 def _random_texts(
-    sentences: Sentences, own: Int, wanted: Int, room: Int, leftover: Int, seed: U64
+    sentences: Sentences, own: Int, lengths: Int, room: Int, leftover: Int, seed: U64
 ) -> tuple[Int, Int, int]:
     """Returns a text for each of R random pairs: (token starts (R,), token stops (R,), unused leftover sentences).
 
     own (R,): the pair's document, which the text is not from if there is another. A text starts at a uniformly drawn
-    sentence of other documents, or at a leftover one. wanted, room (R,): see `_texts`.
+    sentence of other documents, or at a leftover one. lengths, room (R,): see `_texts`.
     """
     takers = permutation(max(1, len(own)), key(seed, 2))[np.arange(len(own))]
     taken = np.full(len(own), -1)
     for _ in range(10):  # a leftover's taker is of another document; where it is not, ask the next one
-        asked, takers = takers[: len(leftover)], takers[len(leftover) :]
-        offered = leftover[: len(asked)]
-        agreed = own[asked] != sentences.document_of(offered)
-        taken[asked[agreed]] = offered[agreed]
-        leftover = np.concatenate([offered[~agreed], leftover[len(asked) :]])
+        owners, takers = takers[: len(leftover)], takers[len(leftover) :]
+        offered = leftover[: len(owners)]
+        agreed = own[owners] != sentences.document_of(offered)
+        taken[owners[agreed]] = offered[agreed]
+        leftover = np.concatenate([offered[~agreed], leftover[len(owners) :]])
 
     own_first, own_size = sentences.bounds[own], np.diff(sentences.bounds)[own]
     others = len(sentences) - own_size
-    start, stop, miss = np.zeros_like(wanted), np.zeros_like(wanted), np.full(len(own), np.iinfo(np.int64).max)
+    start, stop, miss = np.zeros_like(lengths), np.zeros_like(lengths), np.full(len(own), np.iinfo(np.int64).max)
     rows = np.arange(len(own))
     for attempt in range(5):  # a text much shorter or longer than wanted is drawn again; the best one stays
         begin = (unit_floats(mix(key(seed, 3 + attempt, rows))) * others[rows]).astype(np.int64)
         begin += np.where((others[rows] > 0) & (begin >= own_first[rows]), own_size[rows], 0)
         begin = np.where(taken[rows] >= 0, taken[rows], begin)
-        found_start, found_stop = _texts(sentences, begin, wanted[rows], room[rows])
-        off = np.abs(found_stop - found_start - wanted[rows])
+        found_start, found_stop = _texts(sentences, begin, lengths[rows], room[rows])
+        off = np.abs(found_stop - found_start - lengths[rows])
         better = off < miss[rows]
         put = rows[better]
         start[put], stop[put], miss[put] = found_start[better], found_stop[better], off[better]
-        rows = rows[(miss[rows] > wanted[rows] // 8) & (taken[rows] < 0)]
+        rows = rows[(miss[rows] > lengths[rows] // 8) & (taken[rows] < 0)]
     return start, stop, len(leftover)
 
 
-def _texts(sentences: Sentences, begin: Int, wanted: Int, room: Int) -> tuple[Int, Int]:
-    """Returns token ranges of as many whole sentences from `begin` as are closest to `wanted` tokens and fit `room`.
+def _texts(sentences: Sentences, begin: Int, lengths: Int, room: Int) -> tuple[Int, Int]:
+    """Returns token ranges of as many whole sentences from `begin` as are closest to `lengths` tokens and fit `room`.
 
     At least one sentence. A text whose document ends too early starts earlier instead.
     """
@@ -313,20 +325,20 @@ def _texts(sentences: Sentences, begin: Int, wanted: Int, room: Int) -> tuple[In
     document_first, document_end = sentences.bounds[document], sentences.bounds[document + 1]
 
     start = starts[begin]
-    fewer = np.clip(np.searchsorted(stops, start + wanted, side="right"), begin + 1, document_end)
+    fewer = np.clip(np.searchsorted(stops, start + lengths, side="right"), begin + 1, document_end)
     more = np.minimum(fewer + 1, document_end)
-    end = np.where(_nearer(stops[more - 1] - start, stops[fewer - 1] - start, wanted, room), more, fewer)
+    end = np.where(_nearer(stops[more - 1] - start, stops[fewer - 1] - start, lengths, room), more, fewer)
     stop = stops[end - 1]
 
-    fewer = np.clip(np.searchsorted(starts, stop - wanted, side="left"), document_first, begin)
+    fewer = np.clip(np.searchsorted(starts, stop - lengths, side="left"), document_first, begin)
     more = np.maximum(fewer - 1, document_first)
-    earlier = np.where(_nearer(stop - starts[more], stop - starts[fewer], wanted, room), more, fewer)
+    earlier = np.where(_nearer(stop - starts[more], stop - starts[fewer], lengths, room), more, fewer)
     return starts[np.where(end == document_end, earlier, begin)], stop
 
 
-def _nearer(longer: Int, shorter: Int, wanted: Int, room: Int) -> NDArray[np.bool_]:
+def _nearer(longer: Int, shorter: Int, target: Int, room: Int) -> NDArray[np.bool_]:
     """Returns where the longer of two lengths fits and is closer to the wanted one."""
-    return (longer <= room) & (longer - wanted < wanted - shorter)
+    return (longer <= room) & (longer - target < target - shorter)
 
 
 def _truncated(a: Int, a_stop: Int, b: Int, b_stop: Int, room: int, seed: U64) -> tuple[Int, Int, Int, Int]:

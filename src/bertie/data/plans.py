@@ -63,7 +63,7 @@ class Sentences:
         """
         lengths, bounds = np.asarray(lengths), np.asarray(bounds, np.int64)
         starts, stops, kept_before = _column(len(lengths)), _column(len(lengths)), np.empty(len(bounds), np.int64)
-        token = kept = 0
+        token = total = 0
         for low in range(0, len(lengths), PLAN_BLOCK):
             some = lengths[low : low + PLAN_BLOCK].astype(np.int64)
             ends = token + np.cumsum(some)
@@ -72,12 +72,12 @@ class Sentences:
                 keep &= documents[np.searchsorted(bounds, np.arange(low, low + len(some)), side="right") - 1]
             count = np.cumsum(keep)
             here = slice(*np.searchsorted(bounds, (low, low + len(some))))
-            kept_before[here] = kept + (count - keep)[bounds[here] - low]
-            token, after = int(ends[-1]), kept + int(count[-1])
-            starts[kept:after], stops[kept:after] = (ends - some)[keep], ends[keep]
-            kept = after
-        kept_before[bounds == len(lengths)] = kept
-        return cls(starts[:kept], stops[:kept], np.unique(kept_before))
+            kept_before[here] = total + (count - keep)[bounds[here] - low]
+            token, after = int(ends[-1]), total + int(count[-1])
+            starts[total:after], stops[total:after] = (ends - some)[keep], ends[keep]
+            total = after
+        kept_before[bounds == len(lengths)] = total
+        return cls(starts[:total], stops[:total], np.unique(kept_before))
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -131,7 +131,7 @@ def _column(n: int) -> Int:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SamplePlan:
     """rows (N,) of dtype ROW, and statistics of all sentences and tokens: used, truncated, or dropped with the
     reason."""
 
@@ -173,7 +173,7 @@ class Pairing(Protocol):
         """The number of different plans: epoch e has plan e % duplicates."""
         ...
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> SamplePlan:
         """Returns the instances of one pass, at most max_length long with special tokens. `advance` is called with
         progress."""
         ...
@@ -181,7 +181,7 @@ class Pairing(Protocol):
 
 def plan_instances(
     pairing: Pairing, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent
-) -> Plan:
+) -> SamplePlan:
     """Returns the instances of one pass, computed for GROUP sentences at a time, so that memory is bounded.
 
     A random second segment is from the same group. Groups have one size, so that none has only one document.
@@ -196,7 +196,7 @@ def plan_instances(
         plan = pairing.plan(group, max_length=max_length, seed=key(seed, number), advance=advance)
         rows.append(plan.rows)
         report.update(plan.report)
-    return Plan(np.concatenate(rows), dict(report))
+    return SamplePlan(np.concatenate(rows), dict(report))
 
 
 def blocks(sentences: Sentences, size: int | None = None) -> list[tuple[int, int]]:
@@ -224,7 +224,7 @@ def counting(counts: Int) -> Int:
     return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
 
 
-def table(a: Int, b: Int, a_length: Int, b_length: Int, label: Int) -> NDArray[Any]:
+def make_instances(a: Int, b: Int, a_length: Int, b_length: Int, label: Int) -> NDArray[Any]:
     """Returns instances from their columns, (N,) each."""
     rows = np.empty(len(a), ROW)
     for name, column in (("a", a), ("b", b), ("a_length", a_length), ("b_length", b_length), ("label", label)):
@@ -262,7 +262,7 @@ HELD_OUT_SHARE = 0.01
 HELD_OUT_TOKENS = (10_000, 500_000)
 
 
-def held_out(lengths: ArrayLike, bounds: ArrayLike) -> NDArray[np.bool_]:
+def choose_held_out(lengths: ArrayLike, bounds: ArrayLike) -> NDArray[np.bool_]:
     """Returns which documents (D,) are held out for validation: a fixed choice for any seed and max_length.
 
     They are drawn by document number until a fraction of the tokens is reached, without documents that have half of it.
@@ -284,7 +284,7 @@ def held_out(lengths: ArrayLike, bounds: ArrayLike) -> NDArray[np.bool_]:
     return chosen
 
 
-def cached_plan(make: Callable[[], Plan], folder: Path | None, identity: str) -> Plan:
+def cached_plan(make: Callable[[], SamplePlan], folder: Path | None, identity: str) -> SamplePlan:
     """Returns a plan from a folder, memory-mapped. It is computed and stored there when it is missing.
 
     A damaged plan is computed again with a warning. Without a writable folder, the plan is in memory.
@@ -293,8 +293,8 @@ def cached_plan(make: Callable[[], Plan], folder: Path | None, identity: str) ->
         return make()
     name = xxhash.xxh3_128_hexdigest(f"{VERSION} {identity}".encode())[:16]
     path = folder / f"plan-{name}.npy"
-    if (kept := _kept(path)) is not None:
-        return kept
+    if (stored := _kept(path)) is not None:
+        return stored
     plan = make()
     try:
         folder.mkdir(exist_ok=True)
@@ -315,7 +315,7 @@ def damaged(folder: Path) -> list[Path]:
     return [path for path in paths if not _kept(path)]
 
 
-def _kept(path: Path) -> Plan | None:
+def _kept(path: Path) -> SamplePlan | None:
     """Reads a plan and checks every byte; None where there is none, or it is damaged."""
     if not path.with_suffix(".json").exists():
         return None
@@ -323,7 +323,7 @@ def _kept(path: Path) -> Plan | None:
         facts = read_json(path.with_suffix(".json"))
         if facts["seal"] != seal(facts) or facts["bytes"] != path.stat().st_size or facts["hash"] != file_hash(path):
             raise ValueError("it does not match its hash")
-        return Plan(np.load(path, mmap_mode="r", allow_pickle=False), facts["report"])
+        return SamplePlan(np.load(path, mmap_mode="r", allow_pickle=False), facts["report"])
     except (DataError, OSError, ValueError, KeyError, TypeError) as error:
         console.warn(f"{path} is damaged ({error}) and is written again.")
         return None

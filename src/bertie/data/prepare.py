@@ -100,7 +100,7 @@ def prepare(
         parts, draft = parts + 1, _Draft()
 
     with atomic_write(stem.with_suffix(".quarantine")) as quarantine:
-        for record in sources.read(sources.Unit(*unit), options.reading, counts):
+        for record in sources.read_unit(sources.Unit(*unit), options.reading, counts):
             records += 1
             if isinstance(record, BadRecord):
                 dropped[record.reason] += 1
@@ -123,11 +123,11 @@ def prepare(
             apart = _apart(pieces, sets, overlaps) if sets else pieces
             if options.dedup == "paragraphs":
                 counts[f"paragraphs removed ({_OVERLAP_REASON})"] += len(pieces) - len(apart)
-            found = [sentences for piece in apart if (sentences := split(piece))]
-            if not found:
+            texts = [sentences for piece in apart if (sentences := split(piece))]
+            if not texts:
                 dropped[_OVERLAP_REASON if len(apart) < len(pieces) else "empty"] += 1
                 continue
-            draft.add(found, dedup.signature(text) if options.dedup == "near" else None)
+            draft.add(texts, dedup.signature(text) if options.dedup == "near" else None)
             if draft.size >= PART:
                 close()
         if draft.size:
@@ -200,22 +200,22 @@ class CorpusPart:
         arrays = safetensors.numpy.load_file(path)
         return cls(**{**arrays, "hashes": _as_hashes(arrays["hashes"])})
 
-    def without(self, kept: NDArray[np.bool_]) -> "CorpusPart":
+    def without(self, mask: NDArray[np.bool_]) -> "CorpusPart":
         """Returns only the kept passages (P,), without documents that have none left."""
-        sentences = np.repeat(kept, np.diff(self.pieces))
+        sentences = np.repeat(mask, np.diff(self.pieces))
         values = np.repeat(sentences, np.diff(self.sentences))
-        kept_before = np.concatenate([[0], np.cumsum(kept)])
+        kept_before = np.concatenate([[0], np.cumsum(mask)])
         return CorpusPart(
             self.values[values],
             bounds(np.diff(self.sentences)[sentences]),
-            bounds(np.diff(self.pieces)[kept]),
+            bounds(np.diff(self.pieces)[mask]),
             np.unique(kept_before[self.documents]),
-            self.hashes[kept],
+            self.hashes[mask],
             self.signatures[:0],
         )
 
 
-def facts_of(path: Path) -> tuple[NDArray[np.generic], dedup.Signatures]:
+def read_part_facts(path: Path) -> tuple[NDArray[np.generic], dedup.Signatures]:
     """Reads only the hashes and signatures of a part file."""
     with safetensors.safe_open(path, "numpy") as file:
         return _as_hashes(file.get_tensor("hashes")), file.get_tensor("signatures")

@@ -18,7 +18,7 @@ Rates = float | Mapping[str, Mapping[int | str, float]]
 
 
 @dataclass(frozen=True)
-class Rate:
+class RateCurve:
     """Rates at some numbers of sequences; between them linear, or as the previous one. Constant outside."""
 
     points: tuple[tuple[int, float], ...]
@@ -35,7 +35,7 @@ class Rate:
         return reached
 
 
-def rate_of(value: Rates, name: str) -> Rate:
+def rate_of(value: Rates, name: str) -> RateCurve:
     """Returns a rate from a config. Raises UsageError, with `name`, for a rate out of range, an unknown form or
     decreasing numbers."""
     if not isinstance(value, Mapping):
@@ -50,7 +50,7 @@ def rate_of(value: Rates, name: str) -> Rate:
     if form not in _FORMS:
         raise UnknownName(f"Unknown kind {form!r} of {name}. {nearest(str(form), _FORMS)}")
     try:
-        rate = Rate(tuple((int(at), float(share)) for at, share in points.items()), form)
+        rate = RateCurve(tuple((int(at), float(share)) for at, share in points.items()), form)
     except (TypeError, ValueError):
         raise UsageError(f"{name} is {value!r}; it must map numbers of sequences to rates.") from None
     starts = [at for at, _ in rate.points]

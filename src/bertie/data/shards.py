@@ -316,8 +316,8 @@ def read_manifest(folder: Path) -> JsonObject:
         )
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != SHARDS_FORMAT:
-        found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
-        raise DataError(f"{path} is not the manifest of a corpus ({SHARDS_FORMAT!r} is expected, {found!r} found).")
+        version = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
+        raise DataError(f"{path} is not the manifest of a corpus ({SHARDS_FORMAT!r} is expected, {version!r} found).")
     if manifest.get("seal") != seal(manifest):
         raise BadFile(
             f"{path} is damaged: it does not match its own hash. Restore the file, or build the corpus again."

@@ -54,8 +54,8 @@ class Statistics:
         characters = len(values) - int(np.count_nonzero((beyond & 0xC0) == 0x80))
         # The bytes beyond ASCII, put end to end, are the characters beyond ASCII.
         points = np.frombuffer(beyond.tobytes().decode().encode("utf-32-le"), np.uint32)
-        found = _script_of()[points]
-        scripts = np.array([np.count_nonzero(found == number) for number in range(1, len(_LETTERS) + 1)])
+        scripts_N = _script_of()[points]
+        scripts = np.array([np.count_nonzero(scripts_N == number) for number in range(1, len(_LETTERS) + 1)])
         scripts[0] += np.count_nonzero((values | 0x20) - np.uint8(0x61) < 26)  # A to Z, a to z
         lengths = np.bincount(np.minimum(spaces + 1, MAX_SENTENCE_WORDS), minlength=MAX_SENTENCE_WORDS + 1)
         return cls(characters, int(spaces.sum()) + len(spaces), lengths, scripts)

@@ -17,7 +17,7 @@ from bertie.io.blocks import UNIT
 from bertie.text.tokenizer import Tokenizer
 
 
-def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, on: str = "here") -> Shards:
+def encode_corpus(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, on: str = "here") -> Shards:
     """Returns the token ids of a corpus, from folder/tokens-<tokenizer>/, where they are stored when they are missing.
 
     Those of a read-only corpus are stored in the user's cache, with a message. The bytes do not depend on `workers` and

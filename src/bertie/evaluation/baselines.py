@@ -48,13 +48,13 @@ _Answers = list[Prediction]
 def baselines(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, _Answers]:
     """Returns the predictions of each baseline for the dev examples, by its name in words."""
     learnt = some([example for example in train if example.label is not None])
-    found: dict[str, _Answers] = {}
+    answers_by_name: dict[str, _Answers] = {}
     drawn = f" from {len(learnt):,} of {len(train):,} examples" if len(learnt) < len(train) else ""
     for name in task.baselines if learnt and dev else ():
         title, answer = BASELINES[name]
         if (answers := answer(task, learnt, dev)) is not None:
-            found[title + drawn] = answers
-    return found
+            answers_by_name[title + drawn] = answers
+    return answers_by_name
 
 
 def cross_fitted(
@@ -65,36 +65,40 @@ def cross_fitted(
     folds: the rows to learn from, and the rows to predict. The features are computed once from all rows, since they
     read no labels.
     """
-    found: dict[int, list[Mapping[str, float]]] = {}
+    scores: dict[int, list[Mapping[str, float]]] = {}
     for options in TFIDF.values():
         if (features := _features(task, rows, options)) is None:
             continue
         all_EF = features(rows)
-        for learnt, asked in folds:
-            answers = _fitted(task, all_EF[learnt], [rows[i] for i in learnt], all_EF[asked]) or []
-            for i, answer in zip(asked, answers, strict=bool(answers)):
-                found.setdefault(i, []).append(answer.scores)
+        for learnt, rest in folds:
+            answers = _fitted(task, all_EF[learnt], [rows[i] for i in learnt], all_EF[rest]) or []
+            for i, answer in zip(rest, answers, strict=bool(answers)):
+                scores.setdefault(i, []).append(answer.scores)
     return {
         i: {name: sum(scores[name] for scores in several) / len(several) for name in task.labels}
-        for i, several in found.items()
+        for i, several in scores.items()
     }
 
 
-def measured(
-    task: Task, dev: Sequence[Example], answers: Mapping[int, Prediction], found: Mapping[str, _Answers], metric: str
+def measure_baselines(
+    task: Task,
+    dev: Sequence[Example],
+    answers: Mapping[int, Prediction],
+    baselines: Mapping[str, _Answers],
+    metric: str,
 ) -> list[JsonObject]:
     """Returns each baseline's metrics, and the difference between the model and the best one, for a report.
 
     answers: the model's, of the dev examples in `compared`.
     """
     rows: list[JsonObject] = []
-    for name, given in found.items():
+    for name, predictions in baselines.items():
         scores = task.scores()
-        task.count(scores, dev, given)
+        task.count(scores, dev, predictions)
         rows.append({"name": name, "figures": dict(scores.compute())})
     if rows and answers:
         best = max(rows, key=lambda row: row["figures"][metric])
-        pairs = [(dev[i], answer, found[best["name"]][i]) for i, answer in answers.items()]
+        pairs = [(dev[i], answer, baselines[best["name"]][i]) for i, answer in answers.items()]
         differences = PairedDifference.of_rows(task, task, pairs, resamples=RESAMPLED)
         best["difference"] = {metric: {**differences[metric].as_json(), "examples": len(pairs)}}
     return rows

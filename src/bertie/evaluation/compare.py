@@ -13,10 +13,10 @@ from bertie.files import JsonObject
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
-from bertie.metrics.base import Counts, Float, Scores, Sums, Units, metric_range
+from bertie.metrics.base import Counts, Float, ScoreCounter, Sums, Units, metric_range
 from bertie.metrics.confusion import Confusion, ListedConfusion
 from bertie.metrics.resample import Bootstrap
-from bertie.tasks import Prediction, Task, name_of
+from bertie.tasks import Prediction, Task, task_name
 
 if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
@@ -131,7 +131,7 @@ class PairedDifference:
         examples = np.array([example for example, *_ in rows], object)
         answers = [np.array([row[column] for row in rows], object) for column in (1, 2)]
 
-        def counted(task: Task, column: int, numbers: NDArray[np.int64], *, listed: bool = False) -> Scores:
+        def counted(task: Task, column: int, numbers: NDArray[np.int64], *, listed: bool = False) -> ScoreCounter:
             scores = task.scores()
             if listed and type(scores) is Confusion:
                 scores = ListedConfusion(scores.labels, scores.outside, scores.positive)
@@ -191,7 +191,7 @@ class PairedDifference:
 def check_comparable(a: "Predictor", b: "Predictor") -> None:
     """Raises UsageError for models of different tasks, or without a common label."""
     if type(a.task) is not type(b.task):
-        raise UsageError(f"{name_of(a.task)} and {name_of(b.task)} are different tasks, which cannot be compared.")
+        raise UsageError(f"{task_name(a.task)} and {task_name(b.task)} are different tasks, which cannot be compared.")
     if len(a.task.labels) > 1 and len(b.task.labels) > 1 and not {*a.task.labels} & {*b.task.labels}:
         labels = (", ".join(task.labels[:5]) for task in (a.task, b.task))
         raise UsageError(f"The models have no label in common, so they cannot be compared: {'; '.join(labels)}.")
@@ -206,11 +206,13 @@ def against(
     one of the models cannot read are skipped for both. Raises UsageError as `check_comparable`.
     """
     check_comparable(a, b)
-    found = [[answer for _, answer in one.stream(one.task.rows(path, one.pipeline.reading(format)))] for one in (a, b)]
+    streams = [
+        [answer for _, answer in one.stream(one.task.rows(path, one.pipeline.reading(format)))] for one in (a, b)
+    ]
     examples = list(a.task.rows(path, a.pipeline.reading(format)))
     rows = [
         (example, answers[0], answers[1])
-        for example, *answers in zip(examples, *found, strict=True)
+        for example, *answers in zip(examples, *streams, strict=True)
         if isinstance(example, Example)
         and example.label is not None
         and not any(isinstance(x, BadRecord) for x in answers)
@@ -225,7 +227,7 @@ def against(
 
 def _scored_as(a: Task, b: Task) -> Task:
     """Returns b with the settings of a that its scores depend on. The order of labels says which one is positive."""
-    wanted = {name: getattr(a, name) for name in SCORE_SETTINGS if hasattr(a, name)}
-    wanted |= {"labels": a.labels} if {*a.labels} == {*b.labels} else {}
-    other = {name: value for name, value in wanted.items() if getattr(b, name) != value}
+    settings = {name: getattr(a, name) for name in SCORE_SETTINGS if hasattr(a, name)}
+    settings |= {"labels": a.labels} if {*a.labels} == {*b.labels} else {}
+    other = {name: value for name, value in settings.items() if getattr(b, name) != value}
     return replace(b, **other) if other else b

@@ -39,9 +39,9 @@ def contradicted(probability_EL: NDArray[np.float64], label_E: Int) -> tuple[Int
     suggested_E = np.where(possible_EL, probability_EL, -1.0).argmax(1)
     other_EL = probability_EL.copy()
     other_EL[rows_E, label_E] = -np.inf
-    found = np.flatnonzero(possible_EL.any(1) & (suggested_E != label_E))
-    order = np.argsort((own_E - other_EL.max(1))[found], kind="stable")
-    return found[order], suggested_E[found[order]]
+    rows = np.flatnonzero(possible_EL.any(1) & (suggested_E != label_E))
+    order = np.argsort((own_E - other_EL.max(1))[rows], kind="stable")
+    return rows[order], suggested_E[rows[order]]
 
 
 FOLDS = 5
@@ -80,9 +80,9 @@ def suspects(task: Task, train: Sequence[Example], predict: Predict | None = Non
     if predict is None:
         scores_of = cross_fitted(task, train, parts)
     else:
-        for learnt, asked in parts:
-            answers = predict([train[i] for i in learnt], [train[i] for i in asked])
-            scores_of |= {i: answer.scores for i, answer in zip(asked, answers, strict=True)}
+        for learnt, rest in parts:
+            answers = predict([train[i] for i in learnt], [train[i] for i in rest])
+            scores_of |= {i: answer.scores for i, answer in zip(rest, answers, strict=True)}
     return suspects_of(task, train, scores_of)
 
 
@@ -106,18 +106,18 @@ def folds(
 
     Each label is spread evenly. Rows of one group, and rows with the same texts, are in one fold.
     """
-    fold_of, seen = dict[Hashable, int](), dict[object, int]()
+    fold_of, counts = dict[Hashable, int](), dict[object, int]()
     fold_E = np.zeros(len(train), np.int64)
     for i, example in enumerate(train):
         name = example.texts if (own := group(example)) is None else (own,)
         if name not in fold_of:
-            fold_of[name] = seen.get(example.label, 0) % count
-            seen[example.label] = seen.get(example.label, 0) + 1
+            fold_of[name] = counts.get(example.label, 0) % count
+            counts[example.label] = counts.get(example.label, 0) + 1
         fold_E[i] = fold_of[name]
     for fold in range(count):
-        learnt, asked = np.flatnonzero(fold_E != fold).tolist(), np.flatnonzero(fold_E == fold).tolist()
-        if learnt and asked:
-            yield learnt, asked
+        learnt, rest = np.flatnonzero(fold_E != fold).tolist(), np.flatnonzero(fold_E == fold).tolist()
+        if learnt and rest:
+            yield learnt, rest
 
 
 def shortened(row: Mapping[str, object], most: int = 200) -> dict[str, object]:
@@ -126,12 +126,12 @@ def shortened(row: Mapping[str, object], most: int = 200) -> dict[str, object]:
     return {**row, "text": text if len(text) <= most else f"{text[:most]} ..."}
 
 
-def as_csv(found: Sequence[Suspect], texts: int) -> str:
+def as_csv(suspects: Sequence[Suspect], texts: int) -> str:
     """Returns a table with a row per suspect, for a spreadsheet. texts: the number of text columns."""
     names = ["line", "label", "suggested", "probability", "suggested_probability"]
     names += ["text", *(f"text{n + 1}" for n in range(1, texts))]
     out = io.StringIO()
     table = csv.DictWriter(out, names, lineterminator="\n")
     table.writeheader()
-    table.writerows(suspect.as_json() for suspect in found)
+    table.writerows(suspect.as_json() for suspect in suspects)
     return out.getvalue()

@@ -23,7 +23,7 @@ from bertie.io.tables import Example
 from bertie.metrics.base import called, wilson
 from bertie.registry import Registry
 from bertie.settings import read_yaml
-from bertie.tasks import Prediction, Task, name_of
+from bertie.tasks import Prediction, Task, task_name
 from bertie.text.swaps import Swaps
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ def spacing(text: str, rng: Random, rate: float) -> str:
 
 def punctuation(text: str, rng: Random, rate: float) -> str:
     """Removes punctuation and symbols. The vowel signs and accents of a word stay."""
-    kept = "".join(" " if unicodedata.category(letter)[0] in "PS" else letter for letter in text)
-    return text if kept == text else " ".join(kept.split())
+    letters = "".join(" " if unicodedata.category(letter)[0] in "PS" else letter for letter in text)
+    return text if letters == text else " ".join(letters.split())
 
 
 @cache
@@ -114,15 +114,15 @@ PERTURBATIONS: Registry[Perturbation] = Registry(
 def chosen_perturbations(task: Task, names: Sequence[str]) -> dict[str, Perturbation]:
     """Returns the perturbations of these names. Raises UsageError for an unknown name, or for a task whose labels or
     entities are positions in the text."""
-    found = {name: _perturbation(name) for name in names}
-    if found and (task.problem_type is None or task.places):
-        raise UsageError(f"--perturb measures the classification and rating of texts, not the task {name_of(task)}.")
-    if len(task.labels) != 2 and any(one.exchanges for one in found.values()):
+    rows = {name: _perturbation(name) for name in names}
+    if rows and (task.problem_type is None or task.places):
+        raise UsageError(f"--perturb measures the classification and rating of texts, not the task {task_name(task)}.")
+    if len(task.labels) != 2 and any(one.exchanges for one in rows.values()):
         raise UsageError(f"--perturb contrast exchanges two labels; the model has {len(task.labels)}.")
-    return found
+    return rows
 
 
-def measure(
+def measure_perturbations(
     predictor: "Predictor",
     path: Path | str,
     format: TableFormat,
@@ -169,8 +169,8 @@ def _measured(
     facts: dict[str, object] = {"changed": len(answers), "of": len(original)}
     if how.exchanges:
         return facts | _contrast(predictor.task.labels, original, answers)
-    named = {number: answer.label for number, answer in answers.items() if not isinstance(answer.label, float)}
-    same = [original[number][1].label == label for number, label in named.items()]
+    labels = {number: answer.label for number, answer in answers.items() if not isinstance(answer.label, float)}
+    same = [original[number][1].label == label for number, label in labels.items()]
     rows = [(row, answers.get(number, answer), answer) for number, (row, answer) in enumerate(original)]
     differences = PairedDifference.of_rows(predictor.task, predictor.task, rows, seed=seed)
     return facts | {
@@ -209,10 +209,12 @@ def _perturbation(name: str) -> Perturbation:
     return replace(PERTURBATIONS[kind], rate=share)
 
 
-def lines(found: dict[str, JsonObject], metrics: Sequence[str], scores: Json = MappingProxyType({})) -> list[str]:
+def render_perturbation_lines(
+    results: dict[str, JsonObject], metrics: Sequence[str], scores: Json = MappingProxyType({})
+) -> list[str]:
     """Returns one line of text for each perturbation. scores: the report of the original examples."""
     shown = []
-    for name, facts in found.items():
+    for name, facts in results.items():
         head = f"{name}: {facts['changed']:,} of {facts['of']:,} rows changed"
         if not facts["changed"]:
             shown.append(head)

@@ -142,11 +142,11 @@ def build(
     chosen, shape = (VARIANTS[variant], what) if isinstance(what, EncoderConfig) else _find(what)
     shape = changed_config(shape, overrides)
     try:
-        return folders.build(chosen, shape, heads=heads, seed=seed)
+        return folders.build_variant_model(chosen, shape, heads=heads, seed=seed)
     except UnknownHeads as error:
-        named = error.heads
-        able = _nearest(shape, lambda variant, _: variant.architecture(named, {}))
-        raise UnknownHeads(f"{error}{able}", named) from None
+        lacking = error.heads
+        able = _nearest(shape, lambda variant, _: variant.architecture(lacking, {}))
+        raise UnknownHeads(f"{error}{able}", lacking) from None
 
 
 def load(
@@ -165,4 +165,6 @@ def load(
     from bertie.models import folder as folders
 
     variant = _of_folder(Path(folder), read_public(Path(folder)))
-    return folders.load(variant, Path(folder), heads=heads, seed=seed, fresh_heads=fresh_heads, overrides=overrides)
+    return folders.load_variant_model(
+        variant, Path(folder), heads=heads, seed=seed, fresh_heads=fresh_heads, overrides=overrides
+    )

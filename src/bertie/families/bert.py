@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bertie.models.config import EncoderConfig
-from bertie.models.names import Row, WeightTable
+from bertie.models.names import WeightRow, WeightTable
 from bertie.models.variant import Variant, same
 
 BERT_BASE = EncoderConfig()
@@ -44,7 +44,7 @@ _PRESETS = {
 }
 
 
-def encoder_rows(base: str) -> tuple[Row, ...]:
+def encoder_rows(base: str) -> tuple[WeightRow, ...]:
     """Returns the names of an encoder's weights, which much of the family shares except for the prefix."""
     attention = f"{base}encoder.layer.{{}}.attention"
     return (
@@ -75,7 +75,7 @@ def old_names(base: str) -> tuple[tuple[str, str], ...]:
 
 
 BUFFERS = (r"embeddings\.(position_ids|token_type_ids)$",)  # 0, 1, 2 ... and 0, 0, 0 ..., in older files
-LABEL_ROWS: tuple[Row, ...] = (
+LABEL_ROWS: tuple[WeightRow, ...] = (
     ("heads.token.classifier.*", "classifier.*"),
     ("heads.choice.classifier.*", "classifier.*"),
     ("heads.span.classifier.*", "qa_outputs.*"),

@@ -62,10 +62,10 @@ def _flattened(public: Mapping[str, object]) -> Mapping[str, object]:
     """The two terms of attention to distance, which must both be present; -1 means the default."""
     flat = {**_OMITTED_KEYS, **{key: value for key, value in public.items() if value is not None}}
     kinds = flat["pos_att_type"]
-    named = kinds.lower().split("|") if isinstance(kinds, str) else kinds
-    if not isinstance(named, Collection) or sorted(str(one).strip() for one in named) != ["c2p", "p2c"]:
-        given = str(kinds)[:80] if kinds else "empty or missing"
-        raise DataError(f"pos_att_type is {given}; only c2p and p2c together are supported.")
+    names = kinds.lower().split("|") if isinstance(kinds, str) else kinds
+    if not isinstance(names, Collection) or sorted(str(one).strip() for one in names) != ["c2p", "p2c"]:
+        text = str(kinds)[:80] if kinds else "empty or missing"
+        raise DataError(f"pos_att_type is {text}; only c2p and p2c together are supported.")
     flat["pos_att_type"] = ["p2c", "c2p"]
     for key, usual in (("position_buckets", 0), ("max_relative_positions", public.get("max_position_embeddings", 512))):
         if flat.get(key) == -1:

@@ -104,7 +104,7 @@ def read_published(options: Path | str, weights: Path | str) -> TorchModel:
     belong to different models.
     """
     config = _options(Path(options))
-    model = folder.build(ELMO, config)
+    model = folder.build_variant_model(ELMO, config)
     ours = dict(model.encoder.named_parameters())
     with _Published(Path(weights)) as file, torch.no_grad():
         ours["characters.embedding.weight"].zero_()  # row 0, padding, is not in the file

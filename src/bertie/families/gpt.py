@@ -9,7 +9,7 @@ from math import sqrt
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import HeadConfigs, NextTokenConfig, SequenceConfig
 from bertie.models.kinds import Residual
-from bertie.models.names import Row, WeightTable
+from bertie.models.names import WeightRow, WeightTable
 from bertie.models.variant import Stds, Variant, same
 
 _BASE = EncoderConfig(
@@ -59,7 +59,7 @@ def _plain_normals(config: EncoderConfig) -> Stds:
 
 
 _LAYER = "transformer.h.{}"
-LAYER_ROWS: tuple[Row, ...] = (
+LAYER_ROWS: tuple[WeightRow, ...] = (
     ("encoder.layers.{}.attention.qkv.*", f"{_LAYER}.attn.c_attn.*"),
     ("encoder.layers.{}.attention.output.*", f"{_LAYER}.attn.c_proj.*"),
     ("encoder.layers.{}.attention_norm.*", f"{_LAYER}.ln_1.*"),

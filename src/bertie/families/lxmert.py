@@ -10,7 +10,7 @@ from bertie.families.bert import BERT_KEYS, BUFFERS, old_names
 from bertie.families.bert import BERT_WEIGHT_TABLE as BERT_TABLE
 from bertie.models.codec import same
 from bertie.models.head_config import HeadConfigs, SequenceConfig
-from bertie.models.names import Row, WeightTable
+from bertie.models.names import WeightRow, WeightTable
 from bertie.models.streams import TwoStreamConfig, TwoStreamEncoder
 from bertie.models.variant import Variant
 
@@ -27,15 +27,15 @@ _BASE = TwoStreamConfig(
 )
 
 
-def _attention(ours: str, theirs: str, norm: str, inside: str = "self") -> tuple[Row, ...]:
+def _attention(ours: str, theirs: str, norm: str, inside: str = "self") -> tuple[WeightRow, ...]:
     parts = tuple(f"{theirs}.{inside}.{name}.*" for name in ("query", "key", "value"))
-    fused: tuple[Row, ...] = ((f"{ours}.qkv.*", parts),)
+    fused: tuple[WeightRow, ...] = ((f"{ours}.qkv.*", parts),)
     if inside == "att":
         fused = ((f"{ours}.query.*", parts[0]), (f"{ours}.kv.*", parts[1:]))
     return (*fused, (f"{ours}.output.*", f"{theirs}.output.dense.*"), (norm, f"{theirs}.output.LayerNorm.*"))
 
 
-def _layer(ours: str, attention: str, inter: str, output: str) -> tuple[Row, ...]:
+def _layer(ours: str, attention: str, inter: str, output: str) -> tuple[WeightRow, ...]:
     return (
         *_attention(f"{ours}.attention", attention, f"{ours}.attention_norm.*"),
         (f"{ours}.up.*", f"{inter}.dense.*"),
@@ -44,7 +44,7 @@ def _layer(ours: str, attention: str, inter: str, output: str) -> tuple[Row, ...
     )
 
 
-def _plain(ours: str, theirs: str) -> tuple[Row, ...]:
+def _plain(ours: str, theirs: str) -> tuple[WeightRow, ...]:
     return _layer(ours, f"{theirs}.attention", f"{theirs}.intermediate", f"{theirs}.output")
 
 

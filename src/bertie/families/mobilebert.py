@@ -5,7 +5,7 @@ from dataclasses import replace
 from bertie.families.bert import BERT_BASE, BERT_KEYS, BUFFERS, LABEL_ROWS, old_names
 from bertie.models.head_config import HeadConfigs, MaskedLMConfig
 from bertie.models.kinds import Bottleneck
-from bertie.models.names import Row, WeightTable
+from bertie.models.names import WeightRow, WeightTable
 from bertie.models.variant import Variant, same
 
 _BASE = replace(  # paper, table 1
@@ -26,7 +26,7 @@ _BASE = replace(  # paper, table 1
 _LAYER = "mobilebert.encoder.layer.{}"
 
 
-def _normed(ours: str, our_norm: str, theirs: str) -> tuple[Row, Row]:
+def _normed(ours: str, our_norm: str, theirs: str) -> tuple[WeightRow, WeightRow]:
     return (f"{ours}.*", f"{theirs}.dense.*"), (f"{our_norm}.*", f"{theirs}.LayerNorm.*")
 
 

@@ -61,7 +61,7 @@ PACKAGED: Registry[Packaged] = Registry(
 )
 
 
-def find(name: str) -> Path | None:
+def find_named_model(name: str) -> Path | None:
     """Returns the folder of a named model; None for an unknown name, or one that is not in the cache.
 
     Raises UsageError if the package of a known name is not installed.
@@ -81,14 +81,14 @@ def find(name: str) -> Path | None:
 def place(path: str | Path) -> Path:
     """Returns the folder of a path, or of a name, which a file or folder here precedes. An unknown path stays itself.
 
-    Raises UsageError for what is no path, or as `find`.
+    Raises UsageError for what is no path, or as `find_named_model`.
     """
     if not isinstance(path, str | os.PathLike) or not str(path):
         raise UsageError(f"{path!r:.60} is no name or path of a folder.")
     folder = Path(path)
     if len(str(path)) > MAX_PATH_CHARACTERS and not exists(folder):
         raise UsageError(f"{str(path)!r:.60}... is too long for the name or the path of a folder.")
-    return folder if exists(folder) else find(str(path)) or folder
+    return folder if exists(folder) else find_named_model(str(path)) or folder
 
 
 def bundled() -> dict[str, Path]:
@@ -115,7 +115,7 @@ def cached_folder(name: str, revision: str = "main") -> Path | None:
     return folder if (folder / _CONFIG).is_file() or (folder / "modules.json").is_file() else None
 
 
-def listed() -> Iterator[tuple[str, str, bool]]:
+def list_named_models() -> Iterator[tuple[str, str, bool]]:
     """Yields the name, the description and the presence of bundled and packaged models, then those in the cache."""
     for name in bundled():
         yield name, "comes with Bertie", True
@@ -137,9 +137,9 @@ def listed() -> Iterator[tuple[str, str, bool]]:
 def _revisions(repository: Path) -> list[str]:
     """Returns the branches and tags of a repository in the cache, and the commits that none of them has."""
     references = {path: path.read_text("utf-8").strip() for path in (repository / "refs").rglob("*") if path.is_file()}
-    named = [path.relative_to(repository / "refs").as_posix() for path in references]
+    names = [path.relative_to(repository / "refs").as_posix() for path in references]
     commits = {path.name for path in repository.glob("snapshots/*")} - {*references.values()}
-    return [*sorted(named), *sorted(commits)]
+    return [*sorted(names), *sorted(commits)]
 
 
 def cache_of(name: str) -> Path:

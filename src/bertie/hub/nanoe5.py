@@ -55,7 +55,7 @@ intfloat/multilingual-e5-small. Put `query: ` or `passage: ` before each text: `
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedModel:
     """The contents of the file. sizes: width, layers, heads, neurons, vocabulary, positions, segments."""
 
     sizes: tuple[int, ...]
@@ -73,9 +73,9 @@ def folder(package: Path) -> Path:
     out = user_cache() / "models" / f"e5-small-{_hash(source)[:12]}-{LAYOUT}"
     if not out.is_dir():
         console.say(f"e5-small: writing the weights of {source.name} to {out} (once, about 250 MB)")
-        packed = read(source)
-        with new_folder(out, MODEL_FOLDER) as made:
-            write(packed, made)
+        packed = read_packed_model(source)
+        with new_folder(out, MODEL_FOLDER) as folder:
+            write_packed_model(packed, folder)
     return out
 
 
@@ -87,14 +87,14 @@ def _hash(source: Path) -> str:
         known = read_json(note)
         if isinstance(known, dict) and {name: known.get(name) for name in facts} == facts:
             return str(known["hash"])
-    found = file_hash(source)
+    digest = file_hash(source)
     with suppress(OSError):  # a read-only cache: the hash is computed again
         note.parent.mkdir(parents=True, exist_ok=True)
-        write_json(note, {**facts, "hash": found})
-    return found
+        write_json(note, {**facts, "hash": digest})
+    return digest
 
 
-def read(path: Path) -> Packed:
+def read_packed_model(path: Path) -> PackedModel:
     """Returns the contents of a file. Raises DataError for another format, or a file that ends too early."""
     data = path.read_bytes()
     if data[:4] != MAGIC:
@@ -107,12 +107,12 @@ def read(path: Path) -> Packed:
         pieces = list(_pieces(reader))
         _normalization, length = reader.next("<iI")
         reader.at += length
-        return Packed(tuple(sizes), eps, pieces, dict(_weights(reader)))
+        return PackedModel(tuple(sizes), eps, pieces, dict(_weights(reader)))
     except (struct.error, ValueError) as error:
         raise BadFile(f"{path} is damaged ({error}). Install the package again.") from None
 
 
-def write(packed: Packed, out: Path) -> None:
+def write_packed_model(packed: PackedModel, out: Path) -> None:
     """Writes a model folder: a BERT with the tokenizer of XLM-R, mean pooling, and the prompts of E5."""
     from safetensors.numpy import save_file
 
@@ -191,7 +191,7 @@ def _public(name: str) -> str:
     return f"encoder.layer.{layer[1:]}.{_LAYER[part]}.{'weight' if kind == 'w' else 'bias'}"
 
 
-def _write_tokenizer(packed: Packed, out: Path, positions: int) -> None:
+def _write_tokenizer(packed: PackedModel, out: Path, positions: int) -> None:
     """Writes tokenizer.json. SentencePiece's map of characters (nmt_nfkc) is Nmt and NFKC, but for U+FF5E."""
     from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
@@ -210,11 +210,11 @@ def _write_tokenizer(packed: Packed, out: Path, positions: int) -> None:
         [AddedToken(token, lstrip=token == "<mask>", normalized=False) for token in SPECIAL_TOKENS]
     )
     engine.save(str(out / "tokenizer.json"))
-    named = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
+    roles = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
     write_json(
         out / "tokenizer_config.json",
         {
-            **{f"{name}_token": token for name, token in named.items()},
+            **{f"{name}_token": token for name, token in roles.items()},
             **{"tokenizer_class": FILE_CLASS, "model_max_length": positions},  # XLM-R's own has no such normalizer
             "bertie": {"family": "xlm-roberta"},
         },

@@ -83,24 +83,24 @@ def look_up(name: str) -> Remote:
     if adapter := next((name for name in ADAPTERS if name in files), ""):
         raise refused_adapter(repository, adapter, alone="config.json" not in files)
     weights = SHARDS if INDEX in files else WEIGHTS
-    wanted = [
+    names = [
         file
         for file in files
         if any(fnmatchcase(file, pattern) for pattern in (*WANTED, INDEX, weights)) and ".." not in file.split("/")
     ]
-    if not any(file.endswith(".safetensors") for file in wanted):
+    if not any(file.endswith(".safetensors") for file in names):
         pickled = (
             " Its weights are pickles, which can run code, and are not downloaded. Get the folder by other means, then "
             "run: bertie convert FOLDER -o OUT --unsafe"
         )
         raise DataError(f"{repository} has no {WEIGHTS}.{pickled * any(file.endswith(PICKLES) for file in files)}")
-    if not {"config.json", "modules.json"} & set(wanted):
+    if not {"config.json", "modules.json"} & set(names):
         raise DataError(f"{repository} has no config.json, so no program can tell what its weights are.")
-    sizes = {file: (files[file].size or 0, files[file].lfs.sha256 if files[file].lfs else "") for file in wanted}
+    sizes = {file: (files[file].size or 0, files[file].lfs.sha256 if files[file].lfs else "") for file in names}
     return Remote(repository, revision, info.sha, sizes)
 
 
-def download(name: str | Remote, *, advance: _Advance = lambda arrived: None) -> Downloaded:
+def download_model(name: str | Remote, *, advance: _Advance = lambda arrived: None) -> Downloaded:
     """Downloads the weights, the tokenizer and the config of a model to the cache. Code and pickles stay away.
 
     What an interrupted download left is used. Damaged files in the cache are replaced. advance: called with the number
@@ -126,7 +126,7 @@ def download(name: str | Remote, *, advance: _Advance = lambda arrived: None) ->
         reference = repository / "refs" / remote.revision
         reference.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(reference, remote.commit.encode())
-    checksums.write(folder, "model", made={"from": remote.name, "commit": remote.commit})
+    checksums.write_checksums(folder, "model", origin={"from": remote.name, "commit": remote.commit})
     return Downloaded(remote.name, folder, remote.commit, len(remote.files), remote.bytes)
 
 
@@ -137,7 +137,7 @@ def _discard_damaged(remote: Remote, folder: Path, blobs: Path) -> None:
     """
     listed: Json = {}
     with suppress(DataError):  # no list, or a damaged one, which is written again
-        listed = checksums.read(folder)["files"]
+        listed = checksums.read_checksums(folder)["files"]
     for file, (size, digest) in remote.files.items():
         blob = blobs / digest if digest else (folder / file).resolve()
         if not blob.exists():
@@ -188,7 +188,7 @@ def _resume(remote: Remote, file: str, partial: Path, advance: _Advance) -> None
         raise DataError(f"{file} of {remote.name} arrived damaged and was deleted. Run the same command again.")
 
 
-def upload(folder: Path, name: str, *, private: bool = False, message: str = "") -> str:
+def upload_folder(folder: Path, name: str, *, private: bool = False, message: str = "") -> str:
     """Uploads a model folder as one commit of a repository, which is made if it does not exist. -> its address.
 
     huggingface_hub shows its own progress. Files that the Hub has already are not sent again. Raises UsageError without
@@ -198,7 +198,7 @@ def upload(folder: Path, name: str, *, private: bool = False, message: str = "")
     hub = _library()
     if not REPOSITORY.fullmatch(name) or "@" in name:
         raise UsageError(f"{name!r} is not a name of the Hugging Face Hub. Such names are like organization/model.")
-    if (folder / checksums.CHECKSUMS).is_file() and (damage := checksums.check(folder).damage):
+    if (folder / checksums.CHECKSUMS).is_file() and (damage := checksums.check_files(folder).damage):
         raise DataError(f"{damage[0]} Nothing was uploaded.")
     files = uploaded(folder)
     if pickles := [file for file in files if file.endswith(PICKLES)]:
@@ -214,7 +214,7 @@ def upload(folder: Path, name: str, *, private: bool = False, message: str = "")
 
 
 def uploaded(folder: Path) -> list[str]:
-    """Returns the files that `upload` sends, as paths with slashes: all but hidden files and the folder's own list."""
+    """Returns the files that `upload_folder` sends, with slashes: all but hidden files and the folder's own list."""
     names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file()]
     shown = [name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)]
     return sorted({*shown} - {checksums.CHECKSUMS})

@@ -43,17 +43,17 @@ def run_batches(
 
     The memory is that of the requested arrays and of one batch. Without sequences, the arrays are empty, with width 0.
     """
-    found: dict[str, Array] = {name: np.zeros((0, 0), np.float32) for name in outputs}
+    results: dict[str, Array] = {name: np.zeros((0, 0), np.float32) for name in outputs}
     rows = {name: engine.facts.rows_of(name) for name in outputs}
     whole = {"token": len(ids.input_ids), "sequence": len(ids), "position": len(ids.positions)}
     for sequences in batches(ids.lengths, max_tokens=max_tokens or engine.facts.batch_tokens):
         arrays = engine.run(ids.take(sequences), outputs)
         at = {"token": ids.rows, "sequence": lambda chosen: chosen, "position": ids.position_rows}
         for name, array in arrays.items():
-            if not found[name].size:
-                found[name] = np.zeros((whole[rows[name]], *array.shape[1:]), np.float32)
-            found[name][at[rows[name]](sequences)] = array
-    return found
+            if not results[name].size:
+                results[name] = np.zeros((whole[rows[name]], *array.shape[1:]), np.float32)
+            results[name][at[rows[name]](sequences)] = array
+    return results
 
 
 def chunks_of_tokens(items: Iterable[_T], most: int, size: Callable[[_T], int]) -> Iterator[list[_T]]:

@@ -38,26 +38,26 @@ def choose_from(
     UsageError: no candidates, or a model that has neither an entailment head nor vectors.
     """
     labels = tuple(each_text(candidates, "candidates"))
-    found = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
+    predictor = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
     entailed = EntailedTask.of_model(
-        found.engine.facts, {"labels": labels, "hypothesis": hypothesis or HYPOTHESIS, "multi": multi}
+        predictor.engine.facts, {"labels": labels, "hypothesis": hypothesis or HYPOTHESIS, "multi": multi}
     )
-    task: Task | None = found.pipeline.task_or_none
+    task: Task | None = predictor.pipeline.task_or_none
     if entailed is not None:
         task = entailed
     elif isinstance(task, Embeds):
         if multi:
             raise UsageError("A model of sentence vectors chooses one label, the nearest. Omit --multi (multi=True).")
         claims = hypotheses(labels, hypothesis or "{}")
-        vectors_CH = np.array([answer.label for answer in found.predict(claims)], np.float32)
+        vectors_CH = np.array([answer.label for answer in predictor.predict(claims)], np.float32)
         task = NearestTask.of(task, labels, vectors_CH)
     else:
-        known = ", ".join(found.engine.facts.labels) or "none"
+        known = ", ".join(predictor.engine.facts.labels) or "none"
         raise UsageError(
             "Candidates need an entailment model, whose labels name it (entailment, contradiction ...), or a model of "
             f"sentence vectors. This model has neither; its labels: {known}."
         )
-    return found.replace(task_or_none=task, texts=1)
+    return predictor.replace(task_or_none=task, texts=1)
 
 
 def fill_in(
@@ -73,7 +73,7 @@ def fill_in(
 
     Raises UsageError: a model without a masked-LM head, a pattern without a mask, or a word of several tokens.
     """
-    found = Predictor(model, tokenizer, max_length=max_length, too_long=too_long)
-    PatternTask.check_head(PatternTask.head in found.engine.facts.heads)
-    task = PatternTask.make((), {"pattern": pattern, "words": words}).with_tokenizer(found.tokenizer)
-    return found.replace(task_or_none=task, texts=pattern.count("{}") or None)
+    predictor = Predictor(model, tokenizer, max_length=max_length, too_long=too_long)
+    PatternTask.check_head(PatternTask.head in predictor.engine.facts.heads)
+    task = PatternTask.make((), {"pattern": pattern, "words": words}).with_tokenizer(predictor.tokenizer)
+    return predictor.replace(task_or_none=task, texts=pattern.count("{}") or None)

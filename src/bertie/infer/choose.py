@@ -16,7 +16,7 @@ from bertie.console import console
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError, WrongValue
 from bertie.infer.engine import EngineName
-from bertie.infer.rates import Rates, measured, native_is_faster, tell_choice
+from bertie.infer.rates import EngineRates, load_or_measure_rates, native_is_faster, tell_choice
 from bertie.infer.rates import quickest_precision as quickest_of
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.config import EncoderConfig
@@ -26,13 +26,13 @@ from bertie.nn import machine
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
-    from bertie.infer.native.encoder import Precision
+    from bertie.infer.native.encoder import NativePrecision
 
 PROBE = EncoderConfig(
     vocab_size=64, hidden_size=256, num_hidden_layers=1, num_attention_heads=4, intermediate_size=1024
 )
 SEQUENCES, LENGTH, REPEATS = 8, 64, 5  # of the probe
-DTYPES: "dict[Precision, torch.dtype]" = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DTYPES: "dict[NativePrecision, torch.dtype]" = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 def engine_of(model: TorchModel, engine: EngineName | None = None) -> "Engine":
@@ -45,7 +45,7 @@ def engine_of(model: TorchModel, engine: EngineName | None = None) -> "Engine":
     """
     if not isinstance(getattr(model, "_orig_mod", model), TorchModel):  # which torch.compile wraps
         raise WrongValue(f"The model is {model!r:.60}; it must be what bertie.load returns.")
-    precision: Precision = "int8" if model.int8 else "bf16" if model.compute_dtype == torch.bfloat16 else "fp32"
+    precision: NativePrecision = "int8" if model.int8 else "bf16" if model.compute_dtype == torch.bfloat16 else "fp32"
     if engine == "torch" or (engine is None and precision != "int8"):
         return TorchEngine(model)
     if precision == "int8" and model.compute_dtype == torch.bfloat16 and model.device.type == "cpu":
@@ -60,9 +60,9 @@ def engine_of(model: TorchModel, engine: EngineName | None = None) -> "Engine":
         if reason is None and (engine == "native" or precision == "int8"):
             return NativeEngine(model, precision)
         if reason is None and native_is_faster(rates(), precision):
-            found = NativeEngine(model, precision)
+            native = NativeEngine(model, precision)
             tell_choice(rates(), precision)
-            return found
+            return native
     except (OSError, ValueError) as error:
         reason = str(error)
         if engine == "auto" and precision != "int8":
@@ -83,26 +83,26 @@ def quickest(model: TorchModel, engine: EngineName | None) -> torch.dtype:
     if model.device.type != "cpu" or engine in (None, "torch"):
         return machine.cpu_rates().faster
     try:
-        found = rates()
+        speeds = rates()
     except OSError:
         return machine.cpu_rates().faster
-    return DTYPES[quickest_of(found)]  # type: ignore[index]
+    return DTYPES[quickest_of(speeds)]  # type: ignore[index]
 
 
 @cache
-def rates() -> Rates:
+def rates() -> EngineRates:
     """This machine's, as they are kept, else measured in a second. Raises OSError without the native library."""
-    return measured(_measured)
+    return load_or_measure_rates(_measured)
 
 
-def _measured() -> Rates:
+def _measured() -> EngineRates:
     """Measures CPU time on one thread, which other programs hardly affect; interleaved, the best of each."""
     from bertie.infer.native_engine import NativeEngine
 
     total = SEQUENCES * LENGTH
     ids = Sequences(np.arange(total) % PROBE.vocab_size, np.zeros(total, np.int64), np.full(SEQUENCES, LENGTH))
     threads, clock = torch.get_num_threads(), time.thread_time
-    best: Rates = {}
+    best: EngineRates = {}
     torch.set_num_threads(1)
     try:
         engines: dict[str, Engine] = {}

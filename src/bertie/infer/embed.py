@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bertie.errors import UnknownName, UsageError, nearest
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
-from bertie.infer.texts import Row
+from bertie.infer.texts import TextRow
 from bertie.io.lines import BadRecord
 from bertie.io.tables import SkipReport
 from bertie.models.sentence import MODES
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 Vector = NDArray[np.float32]
 
 
-def embedder(
+def make_embedder(
     model: "TorchModel | Engine",
     tokenizer: "Tokenizer | None" = None,
     *,
@@ -46,10 +46,10 @@ def embedder(
     made of length one. Raises UsageError for a prompt or a way of pooling that there is not, and for more dimensions
     than a vector has.
     """
-    found = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
-    found.engine.facts.training_facts.check_reads_texts("an embedding")
-    sentence = found.engine.facts.sentence
-    trained = found.pipeline.task_or_none
+    predictor = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
+    predictor.engine.facts.training_facts.check_reads_texts("an embedding")
+    sentence = predictor.engine.facts.sentence
+    trained = predictor.pipeline.task_or_none
     own = (trained if isinstance(trained, Embeds) else EmbedTask.told(sentence)) or EmbedTask()
     prompts = sentence.prompts
     if prompt is not None and prefix is not None:
@@ -64,28 +64,28 @@ def embedder(
             raise UnknownName(f"Unknown pooling {way!r}. {nearest(str(way), MODES)}")
     if pooling is not None and own.dense:
         raise UsageError("The dense layers of this model need its own pooling. Omit pooling.")
-    asked: dict[str, object] = {
+    options: dict[str, object] = {
         "prompt": prefix if prompt is None else prompts[prompt],
         "pooling": pooling,
         "unit_length": normalize or None,
         "truncate_dim": truncate_dim,
     }
-    told = {name: value for name, value in asked.items() if value is not None}
-    task = replace(EmbedTask.make((), {**own.settings(), **told}), dense=own.dense)
-    whole, cut = task.whole_width(found.engine.facts.hidden_size), task.truncate_dim
+    chosen = {name: value for name, value in options.items() if value is not None}
+    task = replace(EmbedTask.make((), {**own.settings(), **chosen}), dense=own.dense)
+    whole, cut = task.whole_width(predictor.engine.facts.hidden_size), task.truncate_dim
     if truncate_dim is not None and cut is not None and cut > whole:
         raise UsageError(f"truncate_dim is {cut:,}, but vectors of this model have {whole:,} dimensions.")
-    return found.replace(task_or_none=task)
+    return predictor.replace(task_or_none=task)
 
 
-def vectors(
+def embed_rows(
     predictor: Predictor,
-    rows: Iterable[Row],
+    rows: Iterable[TextRow],
     skipped: SkipReport,
     long: TextCount | None = None,
     *,
     eager: bool = False,
-) -> Iterator[tuple[Row, Vector | BadRecord]]:
+) -> Iterator[tuple[TextRow, Vector | BadRecord]]:
     """Yields each row with its vector (H,), or with the reason why it has none, in order. long: counts truncated
     texts."""
     for row, answer in predictor.stream(rows, eager=eager, count=long):
@@ -102,13 +102,13 @@ def width_of(predictor: Predictor) -> int:
 
 
 def write_npy(
-    predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: SkipReport, long: TextCount | None = None
+    predictor: Predictor, rows: Iterable[TextRow], out: IO[bytes], skipped: SkipReport, long: TextCount | None = None
 ) -> None:
     """Writes one float32 array (N, H). The number of rows is written into the header at the end."""
     size, count = width_of(predictor), 0
     out.write(_header(0, size))
-    for _, found in vectors(predictor, rows, skipped, long):
-        out.write((np.full(size, np.nan, np.float32) if isinstance(found, BadRecord) else found).tobytes())
+    for _, vector in embed_rows(predictor, rows, skipped, long):
+        out.write((np.full(size, np.nan, np.float32) if isinstance(vector, BadRecord) else vector).tobytes())
         count += 1
     out.seek(0)
     out.write(_header(count, size))

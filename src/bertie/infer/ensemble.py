@@ -51,8 +51,8 @@ class Ensemble:
 
     def run(self, ids: Sequences, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
         """Computes one batch with every model. -> the mean of each array"""
-        found = [engine.run(ids, outputs) for engine in self._engines]
-        return {name: np.stack([arrays[name] for arrays in found]).mean(0, dtype=np.float32) for name in outputs}
+        parts = [engine.run(ids, outputs) for engine in self._engines]
+        return {name: np.stack([arrays[name] for arrays in parts]).mean(0, dtype=np.float32) for name in outputs}
 
 
 def _identity(tokenizer: "Tokenizer | None") -> str:

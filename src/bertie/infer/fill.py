@@ -55,7 +55,7 @@ class Masked:
     def of(cls, tokenizer: Tokenizer, text: str, *, max_length: int) -> Self:
         """Raises DataError when the text has no mask or does not fit."""
         mask = tokenizer.special_tokens["mask"]
-        encoding = joined(tokenizer, tokenizer.encode(text), [text])
+        encoding = join_letters_after_masks(tokenizer, tokenizer.encode(text), [text])
         if len(encoding) > max_length:
             raise DataError(
                 f"The text has {len(encoding):,} tokens, more than the maximum of {max_length:,}. "
@@ -72,7 +72,7 @@ class Masked:
     @staticmethod
     def groups(texts: "Sequence[Masked]") -> "Iterator[list[Masked]]":
         """Yields the texts in order, in groups that are read at once."""
-        return groups(texts)
+        return group_texts(texts)
 
     def proposals(self, logits_NV: Array, tokenizer: Tokenizer, *, top: int) -> list[list[MaskPrediction]]:
         """The most probable tokens for each mask, best first."""
@@ -84,7 +84,7 @@ class Masked:
         ]
 
 
-def joined(tokenizer: Tokenizer, encoding: Encoding, texts: Sequence[str]) -> Encoding:
+def join_letters_after_masks(tokenizer: Tokenizer, encoding: Encoding, texts: Sequence[str]) -> Encoding:
     """Returns an encoding of texts in which letters right after a mask continue its word: [MASK]이다 is [MASK], ##이다.
 
     A tokenizer alone begins a new word there, which never follows a word without a space in the text that was read in
@@ -92,10 +92,10 @@ def joined(tokenizer: Tokenizer, encoding: Encoding, texts: Sequence[str]) -> En
     """
     columns = (encoding.ids, encoding.type_ids, encoding.tokens, encoding.offsets, encoding.word_ids)
     rows = [_Token(*row) for row in zip(*columns, encoding.sequence_ids, strict=True)]
-    found, at = list[_Token](), 0
+    pieces, at = list[_Token](), 0
     while at < len(rows):
         mask = rows[at]
-        found.append(mask)
+        pieces.append(mask)
         at += 1
         end, text = mask.offsets[1], texts[mask.sequence or 0]
         if mask.id != tokenizer.mask_id or not text[end : end + 1].isalnum():
@@ -106,15 +106,15 @@ def joined(tokenizer: Tokenizer, encoding: Encoding, texts: Sequence[str]) -> En
             continue
         if more := tokenizer.continuation("".join(map(tokenizer.written, ids))):
             span = (after[0].offsets[0], after[-1].offsets[1])
-            found += [after[0]._replace(id=i, token=tokenizer.id_to_token(i), offsets=span) for i in more]
+            pieces += [after[0]._replace(id=i, token=tokenizer.id_to_token(i), offsets=span) for i in more]
             at += len(after)
     return Encoding(
-        ids=[row.id for row in found],
-        type_ids=[row.type_id for row in found],
-        tokens=[row.token for row in found],
-        offsets=[row.offsets for row in found],
-        word_ids=[row.word for row in found],
-        sequence_ids=[row.sequence for row in found],
+        ids=[row.id for row in pieces],
+        type_ids=[row.type_id for row in pieces],
+        tokens=[row.token for row in pieces],
+        offsets=[row.offsets for row in pieces],
+        word_ids=[row.word for row in pieces],
+        sequence_ids=[row.sequence for row in pieces],
         overflow=encoding.overflow,
     )
 
@@ -130,7 +130,7 @@ class _Token(NamedTuple):
     sequence: int | None
 
 
-def groups(texts: Sequence[Masked]) -> Iterator[list[Masked]]:
+def group_texts(texts: Sequence[Masked]) -> Iterator[list[Masked]]:
     """Yields the texts in order, in groups that are read at once."""
     return chunks_of_tokens(texts, GROUP_TOKENS, lambda one: len(one.ids.input_ids))
 

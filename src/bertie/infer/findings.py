@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from bertie.files import JsonObject
 from bertie.io.tables import Example
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 from bertie.metrics.resample import Reservoir
 from bertie.tasks import Prediction, Task
 
@@ -24,7 +24,7 @@ class Findings:
     def __init__(self, task: Task, metric: str | None = None, *, worst: int = WORST) -> None:
         self.task, self.metric, self.worst = task, metric or task.metrics[0], worst
         self.seen = 0
-        self._slices: dict[str, dict[str, Scores]] = {}
+        self._slices: dict[str, dict[str, ScoreCounter]] = {}
         self._worst: list[tuple[float, int, Example, Prediction]] = []  # a heap, the least bad one first
         self._points = Reservoir[tuple[float, float]](POINTS)
 
@@ -79,7 +79,7 @@ class Findings:
             "points": sorted(self._points.items),
         }
 
-    def _told(self, name: str, scores: Scores) -> dict[str, object]:
+    def _told(self, name: str, scores: ScoreCounter) -> dict[str, object]:
         report = scores.report()
         if self.metric in report.get("undefined", ()):
             return {"name": name, "examples": scores.total, "value": None, "low": None, "high": None}

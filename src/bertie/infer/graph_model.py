@@ -57,11 +57,11 @@ class GraphModel(nn.Module):
         if not self.model.heads:
             pooled = () if output.pooler_output is None else (output.pooler_output,)
             return (output.last_hidden_state, *pooled)
-        found: list[Tensor] = []
+        columns: list[Tensor] = []
         for name in self.model.heads:
             logits = self.model.logits(name, output) if last is None else self._parsed(name, output, last)
-            found += logits.unbind(-1) if self._columns(name) else [logits]
-        return tuple(x.view(*batch, *x.shape[1:]) for x in found) if self.choices else tuple(found)
+            columns += logits.unbind(-1) if self._columns(name) else [logits]
+        return tuple(x.view(*batch, *x.shape[1:]) for x in columns) if self.choices else tuple(columns)
 
     def _columns(self, name: str) -> bool:
         return len(self.signature.outputs[name]) > 1

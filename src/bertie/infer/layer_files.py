@@ -113,9 +113,9 @@ def _tokens(text: _Column, ends: _Column) -> Iterator[list[str]]:
     text.file.seek(0)
     ends.file.seek(0)
     last = 0
-    while len(found := np.frombuffer(ends.file.read(8 * _BLOCK_TOKENS), np.int64)):
-        sizes = np.diff(found, prepend=last)
-        last = int(found[-1])
+    while len(offsets := np.frombuffer(ends.file.read(8 * _BLOCK_TOKENS), np.int64)):
+        sizes = np.diff(offsets, prepend=last)
+        last = int(offsets[-1])
         yield [text.file.read(int(size)).decode() for size in sizes]
 
 
@@ -158,7 +158,7 @@ def _token_rows(chunk: Chunk, before: int) -> Mapping[str, object]:
 
     read = [one for one in chunk.encodings if one is not None]
     numbers = np.repeat(np.arange(before + 1, before + 1 + len(chunk.encodings)), chunk.lengths)
-    found: dict[str, object] = {
+    columns: dict[str, object] = {
         "row": pa.array(numbers, pa.int64()),
         "token": pa.array([token for one in read for token in one.tokens], pa.string()),
         "id": pa.array([i for one in read for i in one.ids], pa.int32()),
@@ -168,8 +168,8 @@ def _token_rows(chunk: Chunk, before: int) -> Mapping[str, object]:
     }
     for layer, vectors in chunk.vectors.items():
         flat = pa.array(vectors.ravel(), pa.float32())
-        found[f"layer_{layer}"] = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
-    return found
+        columns[f"layer_{layer}"] = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+    return columns
 
 
 WRITERS: dict[str, Callable[[Path, IO[bytes], Iterable[Chunk]], None]] = {

@@ -19,7 +19,7 @@ from bertie.infer.batching import CHUNK_ROWS, chunks, chunks_of_tokens, run_batc
 from bertie.infer.engine import Array, Engine
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
-from bertie.infer.texts import Row
+from bertie.infer.texts import TextRow
 from bertie.io.lines import BadRecord
 from bertie.io.tables import SkipReport
 from bertie.models.facts import layer_output
@@ -65,7 +65,7 @@ class Chunk:
             if encoding is None:
                 yield None
                 continue
-            vectors = {layer: found[start:end] for layer, found in self.vectors.items()}
+            vectors = {layer: vectors_TH[start:end] for layer, vectors_TH in self.vectors.items()}
             yield TokenVectors(encoding.tokens, encoding.offsets, encoding.word_ids, vectors)
 
 
@@ -93,7 +93,7 @@ def token_vectors(
 
 
 def row_vectors(
-    predictor: Predictor, rows: Iterable[Row], layers: Sequence[int], skipped: SkipReport, long: TextCount
+    predictor: Predictor, rows: Iterable[TextRow], layers: Sequence[int], skipped: SkipReport, long: TextCount
 ) -> Iterator[Chunk]:
     """Yields the vectors of all tokens of rows. A row that cannot be read has no tokens and is added to `skipped`.
 
@@ -106,8 +106,8 @@ def row_vectors(
             skipped.count(row)
             yield None if isinstance(row, BadRecord) else row.texts[0]
 
-    found = token_vectors(predictor.engine, predictor.tokenizer, texts(), layers, max_length=predictor.max_length)
-    for chunk in found:
+    chunks = token_vectors(predictor.engine, predictor.tokenizer, texts(), layers, max_length=predictor.max_length)
+    for chunk in chunks:
         for encoding in filter(None, chunk.encodings):
             long.rows += 1
             long.long += encoding.overflow > 0

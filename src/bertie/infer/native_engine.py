@@ -20,16 +20,16 @@ from bertie.infer.native.encoder import (
     Int8Linear,
     Keep,
     LayerWeights,
-    Linear,
     NativeEncoder,
-    Norm,
-    Precision,
+    NativeLinear,
+    NativeNorm,
+    NativePrecision,
 )
 from bertie.infer.native.fits import NATIVE_BATCH_TOKENS, misfit, positions_of, rows_read
 from bertie.infer.native.library import open_library
 from bertie.infer.torch_engine import TorchEngine
-from bertie.models.encoder import Encoder, EncoderOutput, summary
-from bertie.models.facts import layer_of
+from bertie.models.encoder import Encoder, EncoderOutput, pick_summary
+from bertie.models.facts import parse_layer_output
 from bertie.models.int8 import Floats, Int8Weight
 from bertie.models.layers import rotations
 from bertie.nn.layer import Layer
@@ -57,14 +57,14 @@ class NativeEngine(TorchEngine):
         """Returns why the native library cannot run a model's encoder, or None where it can."""
         return unsupported(model)
 
-    def __init__(self, model: "TorchModel", precision: Precision = "fp32", *, target: str | None = None) -> None:
+    def __init__(self, model: "TorchModel", precision: NativePrecision = "fp32", *, target: str | None = None) -> None:
         super().__init__(model)
         if reason := unsupported(model):
             raise ValueError(reason)
-        kept = model.int8 and precision == "int8" and target is None
-        self.native = _encoder(model) if kept else _built(model, precision, target)
+        is_int8 = model.int8 and precision == "int8" and target is None
+        self.native = _encoder(model) if is_int8 else _built(model, precision, target)
 
-    def __reduce__(self) -> tuple[type["NativeEngine"], tuple["TorchModel", Precision]]:
+    def __reduce__(self) -> tuple[type["NativeEngine"], tuple["TorchModel", NativePrecision]]:
         """Pickles and copies the model. The library's own memory is filled again from its weights."""
         return type(self), (self.model, self.native.precision)
 
@@ -82,13 +82,13 @@ class NativeEngine(TorchEngine):
 
     def _encode(self, batch: "Batch", ids: Sequences, outputs: Sequence[str]) -> EncoderOutput:
         """The output of all tokens, or of one row a sequence as if it had no other, where nothing else is read."""
-        if any(layer_of(name) is not None for name in outputs):
+        if any(parse_layer_output(name) is not None for name in outputs):
             return super()._encode(batch, ids, outputs)
         keep = "tokens" if ids.extra else rows_read(self.model.config, outputs)
-        found = torch.from_numpy(self._states(ids, keep))
+        states = torch.from_numpy(self._states(ids, keep))
         layout = batch.layout if keep == "tokens" else Packed.from_lengths(torch.ones(len(ids), dtype=torch.long))
-        pooled = self.model.encoder.pool(summary(found, layout, last=False))
-        return EncoderOutput(last_hidden_state=found, layout=layout, pooler_output=pooled)
+        pooled = self.model.encoder.pool(pick_summary(states, layout, last=False))
+        return EncoderOutput(last_hidden_state=states, layout=layout, pooler_output=pooled)
 
     def _states(self, ids: Sequences, keep: Keep) -> Array:
         config = self.model.config
@@ -104,7 +104,7 @@ _INT8: Any = WeakIdKeyDictionary()
 """The encoders of loaded models, by their word embeddings, with the weights that each was built from."""
 
 
-def _built(model: "TorchModel", precision: Precision, target: str | None = None) -> NativeEncoder:
+def _built(model: "TorchModel", precision: NativePrecision, target: str | None = None) -> NativeEncoder:
     return NativeEncoder(encoder_arrays(model.encoder, model.int8), precision, target=target)
 
 
@@ -112,10 +112,10 @@ def _encoder(model: "TorchModel") -> NativeEncoder:
     """Returns the encoder of a model with int8 weights, which is built once, and again after weights were changed."""
     weights = [one for one in model.encoder.parameters() if not one.is_inference()]
     state = [(one.data_ptr(), one._version) for one in weights], [*model.int8.values()]
-    kept = _INT8.get(model.word_embeddings)
-    if kept is None or kept[0][0] != state[0] or any(map(is_not, kept[0][1], state[1])):
-        kept = _INT8[model.word_embeddings] = state, _built(model, "int8")
-    native: NativeEncoder = kept[1]
+    cached = _INT8.get(model.word_embeddings)
+    if cached is None or cached[0][0] != state[0] or any(map(is_not, cached[0][1], state[1])):
+        cached = _INT8[model.word_embeddings] = state, _built(model, "int8")
+    native: NativeEncoder = cached[1]
     return native
 
 
@@ -133,7 +133,7 @@ def encoder_arrays(encoder: Encoder, int8: Mapping[str, Int8Weight] = MappingPro
     """Returns an encoder's weights as NumPy arrays. int8: the int8 weights, by the model's names."""
     names = {id(module): name for name, module in encoder.named_modules()}
 
-    def linear(module: nn.Module) -> Linear:
+    def linear(module: nn.Module) -> NativeLinear:
         weight = module.get_parameter("weight")
         bias = dict(module.named_parameters()).get("bias")
         bias_N = np.zeros(len(weight), np.float32) if bias is None else _array(bias)
@@ -160,11 +160,11 @@ def encoder_arrays(encoder: Encoder, int8: Mapping[str, Int8Weight] = MappingPro
             radius=EVERYWHERE if radius is None else radius,
         )
 
-    seen, layers = dict[int, LayerWeights](), []
+    by_layer, layers = dict[int, LayerWeights](), []
     for layer in encoder.plain_layers():
-        if id(layer) not in seen:
-            seen[id(layer)] = layer_weights(layer)
-        layers.append(seen[id(layer)])
+        if id(layer) not in by_layer:
+            by_layer[id(layer)] = layer_weights(layer)
+        layers.append(by_layer[id(layer)])
     embeddings = encoder.embeddings
     return EncoderWeights(
         word=_array(embeddings.word.weight),
@@ -180,7 +180,7 @@ def encoder_arrays(encoder: Encoder, int8: Mapping[str, Int8Weight] = MappingPro
     )
 
 
-def _norm(norm: nn.Module) -> Norm:
+def _norm(norm: nn.Module) -> NativeNorm:
     weight, bias = _array(norm.get_parameter("weight")), dict(norm.named_parameters()).get("bias")
     return weight, np.zeros_like(weight) if bias is None else _array(bias)
 

@@ -52,8 +52,8 @@ class Signature:
     def parsed(cls, text: str, where: str) -> "Signature":
         """Parses the JSON text. Raises DataError."""
         try:
-            told = json.loads(text)
-            return cls(Facts.of_json(told.pop("facts")), **told)
+            fields = json.loads(text)
+            return cls(Facts.of_json(fields.pop("facts")), **fields)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UnreadableFile(f"{where}: the metadata of the model cannot be read ({error}).") from None
 
@@ -81,10 +81,10 @@ class OnnxEngine:
             self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its exceptions have no base of their own
             raise DataError(f"{path} cannot be opened by ONNX Runtime: {str(error)[:300]}") from None
-        told = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
-        if told is None:
+        text = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
+        if text is None:
             raise DataError(f"{path} has no metadata of Bertie. Write it with bertie export.")
-        self.signature = Signature.parsed(told, str(path))
+        self.signature = Signature.parsed(text, str(path))
         self.tokenizer: Tokenizer | None = None  # of the graph's folder
         inputs = self.session.get_inputs()
         self._inputs, self._choices = [one.name for one in inputs], len(inputs[0].shape) == 3
@@ -110,8 +110,8 @@ class OnnxEngine:
 
     def _run(self, ids: Sequences, outputs: Sequence[str]) -> dict[str, Array]:
         names = sorted({name for output in outputs for name in self._sources(output)})
-        found = dict(zip(names, self.session.run(names, self.feeds(ids)), strict=True))
-        return {name: self._rows(name, [found[one] for one in self._sources(name)], ids) for name in outputs}
+        arrays = dict(zip(names, self.session.run(names, self.feeds(ids)), strict=True))
+        return {name: self._rows(name, [arrays[one] for one in self._sources(name)], ids) for name in outputs}
 
     def feeds(self, ids: Sequences) -> dict[str, NDArray[np.int64]]:
         """Returns the inputs of the graph for a batch."""
@@ -127,10 +127,10 @@ class OnnxEngine:
     def _sources(self, name: str) -> Sequence[str]:
         return self.signature.outputs["last_hidden_state" if name in POOLED else name]
 
-    def _rows(self, name: str, found: list[Array], ids: Sequences) -> Array:
+    def _rows(self, name: str, arrays: list[Array], ids: Sequences) -> Array:
         if name in POOLED:
-            return _pooled(found[0], _mask(ids), name, last=self.signature.summary_last)
-        array = found[0] if len(found) == 1 else np.stack(found, -1)
+            return _pooled(arrays[0], _mask(ids), name, last=self.signature.summary_last)
+        array = arrays[0] if len(arrays) == 1 else np.stack(arrays, -1)
         rows = self.facts.outputs[name]
         if rows == "sequence":
             return array[:, 0] if self._choices else array
@@ -155,7 +155,7 @@ def check_options(graph: Path, precision: str, device: str, engine: str) -> None
         )
 
 
-def opened(graph: Path, *, threads: int | None = None) -> "tuple[OnnxEngine, Tokenizer]":
+def open_onnx_engine(graph: Path, *, threads: int | None = None) -> "tuple[OnnxEngine, Tokenizer]":
     """Opens a graph and the tokenizer of its folder."""
     from bertie.text.tokenizer import Tokenizer
 
@@ -173,21 +173,21 @@ def _mask(ids: Sequences) -> NDArray[np.bool_]:
 
 
 def _rectangle(tokens: NDArray[np.generic], mask_BS: NDArray[np.bool_], fill: int) -> NDArray[np.int64]:
-    found = np.full(mask_BS.shape, fill, np.int64)
-    found[mask_BS] = tokens
-    return found
+    matrix = np.full(mask_BS.shape, fill, np.int64)
+    matrix[mask_BS] = tokens
+    return matrix
 
 
 def _pooled(hidden_BSH: Array, mask_BS: NDArray[np.bool_], pooling: str, *, last: bool) -> Array:
     """Pools as in models/pooling.py. -> (B, H)"""
-    found: Array
+    pooled: Array
     if pooling in ("cls", "last"):
         ends = pooling == "last" or last
-        found = hidden_BSH[np.arange(len(mask_BS)), mask_BS.sum(1) - 1] if ends else hidden_BSH[:, 0]
+        pooled = hidden_BSH[np.arange(len(mask_BS)), mask_BS.sum(1) - 1] if ends else hidden_BSH[:, 0]
     elif pooling == "max":
-        found = np.where(mask_BS[..., None], hidden_BSH, -np.inf).max(1)
+        pooled = np.where(mask_BS[..., None], hidden_BSH, -np.inf).max(1)
     else:
         weight_BS = mask_BS.cumsum(1) * mask_BS if pooling == "weighted_mean" else mask_BS
         whole_B = np.sqrt(weight_BS.sum(1)) if pooling == "mean_sqrt_len" else weight_BS.sum(1)
-        found = (hidden_BSH * weight_BS[..., None]).sum(1) / whole_B[:, None]
-    return found.astype(np.float32)
+        pooled = (hidden_BSH * weight_BS[..., None]).sum(1) / whole_B[:, None]
+    return pooled.astype(np.float32)

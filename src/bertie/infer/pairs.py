@@ -17,7 +17,7 @@ from bertie.infer.batching import run_batches
 from bertie.infer.engine import Array, Engine, Facts
 from bertie.io.tables import Example
 from bertie.tasks.arrays import softmax
-from bertie.tasks.source import encode
+from bertie.tasks.source import encode_examples
 from bertie.text.tokenizer import Tokenizer
 
 _PAIR_HEAD = "pair"
@@ -71,11 +71,11 @@ def judge(
     for number, pair in enumerate(pairs, 1):
         if not all(text.strip() for text in pair):
             raise DataError(f"Pair {number} has an empty text. Pass two texts that are not empty.")
-    encoded = encode([Example(pair) for pair in pairs], tokenizer, max_length=max_length)
+    encoded = encode_examples([Example(pair) for pair in pairs], tokenizer, max_length=max_length)
     return verdicts(run_batches(engine, encoded, (_PAIR_HEAD,))[_PAIR_HEAD], kind)
 
 
-def kind_of(folder: Path) -> _Kind:
+def find_pair_kind(folder: Path) -> _Kind:
     """Returns the objective of a model folder's pre-training: that of the run next to it, otherwise its family's.
 
     "" where the head says whether a picture belongs to a text.
@@ -97,10 +97,10 @@ def kind_of(folder: Path) -> _Kind:
 
 def verdicts(logits: Array, kind: _Kind) -> list[PairVerdict]:
     """The verdicts of a batch. logits (B, 2)"""
-    found = []
+    results = []
     for yes, no in softmax(logits).tolist():
-        found.append(PairVerdict(kind, NAMES[kind][yes < no], max(yes, no), yes))
-    return found
+        results.append(PairVerdict(kind, NAMES[kind][yes < no], max(yes, no), yes))
+    return results
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class PairHead:
     @classmethod
     def of(cls, folder: Path) -> Self:
         """Returns the head of a model folder."""
-        return cls(kind_of(folder))
+        return cls(find_pair_kind(folder))
 
     def check(self) -> None:
         """Raises UsageError for a head that does not compare texts."""

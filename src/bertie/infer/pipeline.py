@@ -14,8 +14,8 @@ import numpy as np
 from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError, UnknownLabel, UnknownName, UsageError, nearest
 from bertie.infer.engine import Array, check_max_length
-from bertie.infer.fill import joined
-from bertie.infer.texts import Row, Text
+from bertie.infer.fill import join_letters_after_masks
+from bertie.infer.texts import Text, TextRow
 from bertie.infer.written import WrittenWords
 from bertie.io.lines import BadRecord
 from bertie.io.markup import without_markup
@@ -23,11 +23,11 @@ from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.models.facts import Facts
 from bertie.models.generation import GenerationConfig
-from bertie.tasks import Prediction, Task, name_of, task_of
+from bertie.tasks import Prediction, Task, task_name, task_of
 from bertie.tasks.answerer import Answerer
 from bertie.tasks.capabilities import Generates, Parts, ReadsColumns
 from bertie.tasks.embed import EmbedTask
-from bertie.tasks.source import encode_ids, ids_of
+from bertie.tasks.source import encode_ids, list_token_ids
 from bertie.tasks.tabular import TabularTask
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
@@ -155,7 +155,7 @@ class TextPipeline:
     @property
     def task_name(self) -> str:
         """The name of the task, as the user gives it: "sequence", "tagging" ..."""
-        return name_of(self.task)
+        return task_name(self.task)
 
     def for_head(self, head: str) -> "TextPipeline":
         """Returns the pipeline of one head of several. Raises UsageError for an unknown one."""
@@ -202,7 +202,7 @@ class TextPipeline:
 
     def ids(self, examples: Sequence[Example]) -> Iterator[list[list[int]]]:
         """Returns the token ids of each example's one or two texts, without special tokens."""
-        return ids_of(self.without_markup(examples), self.tokenizer)
+        return list_token_ids(self.without_markup(examples), self.tokenizer)
 
     def encode_ends(self, examples: Sequence[Example]) -> Sequences:
         """Returns the token ids of examples, of which long texts keep their end."""
@@ -254,8 +254,8 @@ class TextPipeline:
         texts = (text,) if isinstance(text, str) else tuple(text)
         counts, wants = self._reads()
         if len(texts) not in counts:
-            given = "a single text" if len(texts) == 1 else f"a tuple of {len(texts)} texts"
-            raise DataError(f"The model reads {wants}, and text {number} is {given}.")
+            got = "a single text" if len(texts) == 1 else f"a tuple of {len(texts)} texts"
+            raise DataError(f"The model reads {wants}, and text {number} is {got}.")
         return Example(texts, None, number)
 
     def _reads(self) -> tuple[range, str]:
@@ -267,7 +267,7 @@ class TextPipeline:
             return range(fixed, fixed + 1), "pairs of texts" if fixed == 2 else "single texts"
         return counts, "single texts or pairs of texts"
 
-    def readable(self, row: Row) -> Row:
+    def readable(self, row: TextRow) -> TextRow:
         """Returns a row, as an invalid one where the model cannot read its columns or its feature vectors."""
         if isinstance(row, BadRecord):
             return row
@@ -313,10 +313,10 @@ class TextPipeline:
 
     def as_filled(self, texts: Sequence[str], encoding: Encoding, max_length: int) -> Encoding:
         """Returns what a masked language model reads of texts, where it is no longer than the maximum. See `joined`."""
-        joint = joined(self.tokenizer, encoding, texts)
+        joint = join_letters_after_masks(self.tokenizer, encoding, texts)
         return joint if len(joint) <= max_length else encoding
 
-    def decode(self, rows: Sequence[Row], encoded: Sequences, logits: Array | None) -> list[Prediction | BadRecord]:
+    def decode(self, rows: Sequence[TextRow], encoded: Sequences, logits: Array | None) -> list[Prediction | BadRecord]:
         """Returns the answer to each row, or the reason why it has none.
 
         encoded, logits: of the rows that are examples; logits None: there are none.

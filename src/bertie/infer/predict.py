@@ -26,11 +26,11 @@ from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.infer.pipeline import TextCount, TextPipeline
 from bertie.infer.pseudo import MaskedToken, log_probabilities
-from bertie.infer.texts import Row, Text, check_text, check_top, each_row, each_text, tell_unread, with_arrays
+from bertie.infer.texts import Text, TextRow, check_text, check_top, each_row, each_text, tell_unread, with_arrays
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example, SkipReport
-from bertie.metrics.base import Scores, called
+from bertie.metrics.base import ScoreCounter, called
 from bertie.tasks import Prediction, Task
 from bertie.tasks.capabilities import Embeds
 from bertie.tasks.datasets import DATASETS
@@ -141,12 +141,12 @@ class Predictor:
         traffic: counts the texts and their answers.
         """
         if vectors is None:
-            given: Iterable[Any] = each_row(texts, tuples=True)
+            inputs: Iterable[Any] = each_row(texts, tuples=True)
         else:
-            given = each_text(texts, tuples=True)  # which may be empty
-        rows: list[Row] = [
+            inputs = each_text(texts, tuples=True)  # which may be empty
+        rows: list[TextRow] = [
             one if isinstance(one, BadRecord) else self.pipeline.example(one, number)
-            for number, one in enumerate(given, 1)
+            for number, one in enumerate(inputs, 1)
         ]
         if vectors is not None:
             rows = with_arrays([row for row in rows if isinstance(row, Example)], vectors)
@@ -156,12 +156,12 @@ class Predictor:
 
     def stream(
         self,
-        rows: Iterable[Row],
+        rows: Iterable[TextRow],
         *,
         eager: bool = False,
         count: TextCount | None = None,
         traffic: "Traffic | None" = None,
-    ) -> Iterator[tuple[Row, Prediction | BadRecord]]:
+    ) -> Iterator[tuple[TextRow, Prediction | BadRecord]]:
         """Yields each row with its `Prediction`, or with the reason why it has none, in order.
 
         Args:
@@ -176,12 +176,12 @@ class Predictor:
             yield from zip(chunk, answers, strict=True)
 
     def _answered(
-        self, rows: Iterable[Row], *, eager: bool = False, count: TextCount | None = None
-    ) -> Iterator[tuple[list[Row], list[Prediction | BadRecord], Sequences]]:
+        self, rows: Iterable[TextRow], *, eager: bool = False, count: TextCount | None = None
+    ) -> Iterator[tuple[list[TextRow], list[Prediction | BadRecord], Sequences]]:
         """Yields chunks of rows with their predictions, and the encoding of the rows that are examples."""
         size = self.task.at_once or CHUNK_ROWS
-        for given in as_they_come(rows, size) if eager else chunks(rows, size):
-            chunk = [self.pipeline.readable(row) for row in given]
+        for part in as_they_come(rows, size) if eager else chunks(rows, size):
+            chunk = [self.pipeline.readable(row) for row in part]
             encoded = self.encode([row for row in chunk if isinstance(row, Example)])
             if count is not None:
                 count.add(encoded, self.tokenizer)
@@ -197,12 +197,12 @@ class Predictor:
 
     def evaluate(
         self,
-        rows: Iterable[Row],
+        rows: Iterable[TextRow],
         *,
         skipped: SkipReport | None = None,
         count: TextCount | None = None,
         findings: "Findings | None" = None,
-    ) -> Scores:
+    ) -> ScoreCounter:
         """Counts true and predicted labels of labeled rows. Invalid rows are added to `skipped`.
 
         count: also counts the texts, as in `stream`. findings: also receives the predictions.
@@ -271,7 +271,9 @@ class Predictor:
         report["notes"] = [*skipped.notes, *long.notes]
         return report
 
-    def stream_published(self, data: str, split: str, data_dir: Path) -> Iterator[tuple[Row, Prediction | BadRecord]]:
+    def stream_published(
+        self, data: str, split: str, data_dir: Path
+    ) -> Iterator[tuple[TextRow, Prediction | BadRecord]]:
         """Returns the rows of a split of a published data set with their answers. Raises DataError without its file."""
         path, format = DATASETS[data].table(split, data_dir)
         return self.stream(self.task.rows(path, format))

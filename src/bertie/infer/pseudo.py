@@ -77,7 +77,7 @@ def pseudo_perplexity(
     check_max_length(max_length, facts.max_length)
     longest, tally = max_length or facts.max_length, _Tally()
     rows = tally.rows(texts, tokenizer, longest)
-    nats = -sum(float(found.sum()) for found in log_probabilities(engine, rows, tokenizer.mask_id))
+    nats = -sum(float(scores.sum()) for scores in log_probabilities(engine, rows, tokenizer.mask_id))
     if not tally.texts and not tally.left_out:
         raise DataError("There is no text to score.")
     if not tally.texts:
@@ -174,8 +174,8 @@ def _scores(engine: Engine, rows: list[MaskedToken], mask_id: int) -> Float:
     logits_NV = engine.run(batch, ("mlm",))["mlm"]
     highest_N = logits_NV.max(-1)
     mass_N = np.exp(logits_NV - highest_N[:, None]).sum(-1, dtype=np.float64)
-    found: Float = logits_NV[np.arange(len(rows)), targets_N] - highest_N - np.log(mass_N)
-    return found
+    values: Float = logits_NV[np.arange(len(rows)), targets_N] - highest_N - np.log(mass_N)
+    return values
 
 
 def _exp(nats: float) -> float:

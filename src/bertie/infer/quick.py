@@ -6,7 +6,7 @@ from pathlib import Path
 from bertie.errors import BertieError
 from bertie.infer import rates
 from bertie.infer.engine import PRECISIONS
-from bertie.infer.native.folder import FolderEngine, opened
+from bertie.infer.native.folder import FolderEngine, open_native_engine
 from bertie.models.packed import INT8
 from bertie.models.variant import method_of, read_public
 from bertie.text.formats import TOKENIZER_FILES
@@ -29,27 +29,27 @@ def without_torch(folder: Path, precision: str, device: str, engine: str) -> tup
         chosen = "fp32" if int8 else _precision(precision, engine)
         if chosen is None or not any((folder / name).is_file() for name in TOKENIZER_FILES):
             return None
-        found = opened(folder, "bf16" if chosen == "bf16" else "fp32")
-        if found is None:
+        native = open_native_engine(folder, "bf16" if chosen == "bf16" else "fp32")
+        if native is None:
             return None
         tokenizer = Tokenizer.load(folder)
     except BertieError:
         return None
-    if not found.config.vocab_size - 128 < tokenizer.vocab_size <= found.config.vocab_size:
+    if not native.config.vocab_size - 128 < tokenizer.vocab_size <= native.config.vocab_size:
         return None
-    if engine == "auto" and not int8 and (known := rates.known()):
+    if engine == "auto" and not int8 and (known := rates.read_stored_rates()):
         rates.tell_choice(known, chosen)
-    return found, tokenizer
+    return native, tokenizer
 
 
-def _precision(asked: str, engine: str) -> str | None:
+def _precision(precision: str, engine: str) -> str | None:
     """The precision to compute in; None where torch is faster in it, or nothing is known yet."""
-    if engine == "native" and asked in ("fp32", "bf16"):
-        return asked
-    known = rates.known()
-    if asked not in ("fp32", "bf16", "auto") or known is None:
+    if engine == "native" and precision in ("fp32", "bf16"):
+        return precision
+    known = rates.read_stored_rates()
+    if precision not in ("fp32", "bf16", "auto") or known is None:
         return None
-    chosen = rates.quickest_precision(known) if asked == "auto" else asked
+    chosen = rates.quickest_precision(known) if precision == "auto" else precision
     return chosen if engine == "native" or rates.native_is_faster(known, chosen) else None
 
 

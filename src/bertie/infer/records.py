@@ -61,8 +61,8 @@ class Form:
         if self.own is None and source is not None:
             self.own = tuple(source)
         appended = {self.named(name): value for name, value in (*numbers.items(), *answer.items())}
-        kept = {f"input_{name}" if name in appended else name: value for name, value in (source or {}).items()}
-        return kept | appended
+        source_fields = {f"input_{name}" if name in appended else name: value for name, value in (source or {}).items()}
+        return source_fields | appended
 
     def named(self, name: str) -> str:
         """Returns the name of an appended column."""
@@ -133,7 +133,7 @@ class _Table:
                 self.waiting.append((source, numbers, answer))
                 return
             self.start(source, numbers)
-        answer = flattened(answer)
+        answer = flatten_answer(answer)
         record = self.form.joined(source, numbers, answer)
         self.append([record.get(name) for name in self.header])
         appended = self.own_names(answer)
@@ -163,13 +163,13 @@ class _Table:
             )
 
 
-def flattened(answer: Values, before: str = "") -> dict[str, object]:
+def flatten_answer(answer: Values, before: str = "") -> dict[str, object]:
     """Returns an answer with the values of objects, too: {"scores": {"a": 1}} has scores.a."""
-    found: dict[str, object] = {}
+    fields: dict[str, object] = {}
     for name, value in answer.items():
-        found[before + name] = value
-        found |= flattened(value, f"{before}{name}.") if isinstance(value, Mapping) else {}
-    return found
+        fields[before + name] = value
+        fields |= flatten_answer(value, f"{before}{name}.") if isinstance(value, Mapping) else {}
+    return fields
 
 
 class _LossyText:
@@ -297,8 +297,8 @@ def _chunked(arrays: Sequence[Any]) -> object:
         type = types.pop()
     elif all(pa.types.is_integer(type) or pa.types.is_floating(type) for type in types):
         type = pa.float64()
-    elif all(map(pa.types.is_nested, types)) and (found := _unified(types)):  # empty lists have no type of their own
-        return pa.chunked_array([pa.array(array.to_pylist(), found) for array in arrays], found)
+    elif all(map(pa.types.is_nested, types)) and (kind := _unified(types)):  # empty lists have no type of their own
+        return pa.chunked_array([pa.array(array.to_pylist(), kind) for array in arrays], kind)
     else:
         texts = [pa.array([_text(value) for value in array.to_pylist()], pa.string()) for array in arrays]
         return pa.chunked_array(texts, pa.string())

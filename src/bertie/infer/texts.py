@@ -15,7 +15,7 @@ from bertie.io.lines import BadRecord
 from bertie.io.memory import is_missing
 from bertie.io.tables import Example
 
-Row = Example | BadRecord
+TextRow = Example | BadRecord
 Text = str | tuple[str, ...]
 AnyText = TypeVar("AnyText", bound=Text)
 
@@ -84,7 +84,7 @@ def check_texts(texts: object, name: str) -> None:
         raise UsageError(f'{name} is a {type(texts).__name__}; it must be a list of texts. Pass one column: t["text"].')
 
 
-def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[Row]:
+def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[TextRow]:
     """Returns examples with the feature vectors of each, as invalid rows where they are none.
 
     Raises UsageError for another number of arrays than of texts.
@@ -92,9 +92,9 @@ def with_arrays(examples: Sequence[Example], vectors: Sequence[Array]) -> list[R
     from bertie.io.features import BadFeaturesError, checked_vectors
 
     if len(examples) != len(vectors):
-        given = counted(len(vectors), "array")
-        raise UsageError(f"There are {given} of vectors for {counted(len(examples), 'text')}. Pass one for each.")
-    rows = list[Row]()
+        got = counted(len(vectors), "array")
+        raise UsageError(f"There are {got} of vectors for {counted(len(examples), 'text')}. Pass one for each.")
+    rows = list[TextRow]()
     for one, array in zip(examples, vectors, strict=True):
         try:
             rows.append(replace(one, vectors=checked_vectors(np.asarray(array), "vectors")))

@@ -10,7 +10,7 @@ from bertie.errors import UsageError
 from bertie.infer.engine import Array, Sequences
 from bertie.infer.generate import generate, stream
 from bertie.models.biaffine import LAST
-from bertie.models.facts import POOLED, Facts, layer_of
+from bertie.models.facts import POOLED, Facts, parse_layer_output
 from bertie.models.generation import GenerationConfig, writing_of
 from bertie.models.heads.parse import with_last_pieces
 from bertie.models.heads.vocabulary import VocabularyHead
@@ -45,8 +45,8 @@ class TorchEngine:
         try:
             with torch.inference_mode():
                 batch = Batch.of(ids).to(model.device)
-                writing = {name: found for name in outputs if (found := writing_of(name)) is not None}
-                written = {name: self._written(batch, found).cpu().numpy() for name, found in writing.items()}
+                writing = {name: kind for name in outputs if (kind := writing_of(name)) is not None}
+                written = {name: self._written(batch, kind).cpu().numpy() for name, kind in writing.items()}
                 if len(writing) == len(outputs):
                     return written
                 output = self._encode(batch, ids, outputs)
@@ -68,7 +68,7 @@ class TorchEngine:
             self.model.train(was_training)
 
     def _encode(self, batch: "Batch", ids: Sequences, outputs: Sequence[str]) -> "EncoderOutput":
-        layers = any(layer_of(name) is not None for name in outputs)
+        layers = any(parse_layer_output(name) is not None for name in outputs)
         if layers:
             return self.model.encode(batch, output_hidden_states=True)
         return self.model.encode(batch, read=self._read(ids, outputs))
@@ -100,18 +100,18 @@ class TorchEngine:
     def _array(self, name: str, output: "EncoderOutput", batch: "Batch", ids: Sequences) -> torch.Tensor:
         if name in POOLED:
             return pool(output, name)
-        if (layer := layer_of(name)) is not None:
+        if (layer := parse_layer_output(name)) is not None:
             return output.all_states[layer]
         head = dict(self.model.heads).get(name)
         if isinstance(head, VocabularyHead):
             positions = torch.from_numpy(ids.positions).to(output.last_hidden_state.device)
-            found = head.logits(output.last_hidden_state[positions], self.model.word_embeddings)
+            array = head.logits(output.last_hidden_state[positions], self.model.word_embeddings)
         elif head is not None:
-            found = self.model.logits(
+            array = self.model.logits(
                 name, with_last_pieces(output, batch.labels[LAST]) if LAST in ids.extra else output
             )
         else:
-            found = getattr(output, name)
-        if not isinstance(found, torch.Tensor):
+            array = getattr(output, name)
+        if not isinstance(array, torch.Tensor):
             raise UsageError(f"The model has no {name}.")
-        return found
+        return array

@@ -28,7 +28,7 @@ from bertie.files import file_hash, read_json, write_json
 from bertie.infer.batching import run_batches
 from bertie.infer.engine import Array
 from bertie.infer.pipeline import TextPipeline, unknown_tokens
-from bertie.infer.texts import Row
+from bertie.infer.texts import TextRow
 from bertie.io.lines import BadRecord
 from bertie.io.tables import Example
 from bertie.metrics.tags import split_tag
@@ -46,7 +46,7 @@ TENTHS = np.arange(0.05, 1.0, 0.05).round(2).tolist()
 STEPS = [2 ** (number / 4) for number in range(-40, 41)]  # of values: from a thousandth to a thousand, 19% apart
 OF_TEXTS = ("tokens", "unknown_tokens", "script")  # quantities that do not depend on the weights
 Int = NDArray[np.int64]
-_Vectors = Callable[[Int], Array]
+_VectorFunction = Callable[[Int], Array]
 """The pooled hidden states (n, H) of n examples, by their numbers."""
 
 
@@ -183,7 +183,7 @@ class Traffic:
     def count(
         self,
         pipeline: TextPipeline,
-        rows: Sequence[Row],
+        rows: Sequence[TextRow],
         encoded: Sequences,
         answers: Sequence[Prediction | BadRecord],
     ) -> None:
@@ -211,7 +211,7 @@ class Traffic:
         names = {name: rows for name, rows in self.names.items() if name in OF_TEXTS}
         return replace(self, counts=counts, names=names, learned=True)
 
-    def sample(self, count: int, vectors: _Vectors) -> None:
+    def sample(self, count: int, vectors: _VectorFunction) -> None:
         """Draws some of the next rows of the stream into the sample. vectors: computes theirs, if there are any."""
         rows, places = self.vectors.draw(count)
         if len(rows):
@@ -224,7 +224,7 @@ class Traffic:
     def count_all(
         self,
         pipeline: TextPipeline,
-        rows: Sequence[Row],
+        rows: Sequence[TextRow],
         encoded: Sequences,
         answers: Sequence[Prediction | BadRecord],
         engine: "Engine",

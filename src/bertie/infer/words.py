@@ -37,8 +37,8 @@ def word_vectors(
         lengths = [len(words) for words in marked]
         with torch.inference_mode():
             output = encoder(characters.to(device), layout=Packed.from_lengths(torch.tensor(lengths)).to(device))
-        found = torch.stack(output.hidden_states) if layers else output.last_hidden_state[None]
-        for i, part in zip(chosen, found.split(lengths, 1), strict=True):
+        states = torch.stack(output.hidden_states) if layers else output.last_hidden_state[None]
+        for i, part in zip(chosen, states.split(lengths, 1), strict=True):
             vectors[i] = part[:, 1:-1] if layers else part[0, 1:-1]
     encoder.train(training)
     return [vectors[i] for i in range(len(sentences))]

@@ -25,11 +25,11 @@ def writer(
     known = [one.name for one in fields(GenerationConfig)]
     if unknown := next((name for name in options if name not in known), None):
         raise UnknownName(f"There is no option {unknown!r} of generation. {nearest(unknown, known)}")
-    found = Predictor(model, max_length=max_length)
-    return found, replace(found.pipeline.writing, **options)  # type: ignore[arg-type]  # the names are known
+    predictor = Predictor(model, max_length=max_length)
+    return predictor, replace(predictor.pipeline.writing, **options)  # type: ignore[arg-type]  # the names are known
 
 
-def pieces(
+def stream_words(
     model: "TorchModel",
     predictor: Predictor,
     text: str,

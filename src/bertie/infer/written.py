@@ -21,8 +21,8 @@ class WrittenWords:
     def add(self, token: int) -> str:
         """Returns what the token completes: "" within a word, which may continue or end with punctuation."""
         self.tokens.append(token)
-        found = self.text
-        return self._new(found[: found.rfind(" ") + 1].rstrip())
+        text = self.text
+        return self._new(text[: text.rfind(" ") + 1].rstrip())
 
     def rest(self) -> str:
         """Returns the end of the text, after the last token."""
@@ -31,5 +31,5 @@ class WrittenWords:
     def _new(self, ready: str) -> str:
         if not ready.startswith(self.shown):
             return ""
-        found, self.shown = ready[len(self.shown) :], ready
-        return found
+        words, self.shown = ready[len(self.shown) :], ready
+        return words

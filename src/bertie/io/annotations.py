@@ -81,9 +81,9 @@ def cell_labels(cell: str) -> Any:
 
 def _tasks(task: Json, labelled: bool) -> Iterator[Mapping[str, object]]:
     """Yields the records of a task of Label Studio, as its own export JSON-MIN has them."""
-    given = task["annotations"] if "annotations" in task else task["completions"]
+    items = task["annotations"] if "annotations" in task else task["completions"]
     base = {**task["data"], **({"id": task["id"]} if "id" in task else {})}
-    annotations = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    annotations = [one for one in items if isinstance(one, dict)] if isinstance(items, list) else []
     if not annotations or not labelled:
         yield base
         return
@@ -92,11 +92,11 @@ def _tasks(task: Json, labelled: bool) -> Iterator[Mapping[str, object]]:
             yield {**base, _SKIPPED: True}
             continue
         results = one.get("result")
-        found: dict[str, list[object]] = {}
+        values_by_name: dict[str, list[object]] = {}
         for result in results if isinstance(results, list) else []:
             if isinstance(result, dict) and isinstance(result.get("value"), dict) and result.get("from_name"):
-                found.setdefault(str(result["from_name"]), []).append(result["value"])
-        answers = {name: labels_in(values) for name, values in found.items()}
+                values_by_name.setdefault(str(result["from_name"]), []).append(result["value"])
+        answers = {name: labels_in(values) for name, values in values_by_name.items()}
         yield {**base, **answers, "annotation_id": one.get("id", 0)}
 
 

@@ -38,7 +38,7 @@ class ReadOptions:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceKind:
     """A kind of source. plan: name -> its items, each with its size in bytes; read: the documents of an item.
 
     `read` also counts, under a short name, what it removed or split inside documents. `spans`: whether items are [path,

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from bertie.io import isolated, pages
-from bertie.io.blocks import NO_MATCH, Item, ReadOptions, Source, block_spans, file_size
+from bertie.io.blocks import NO_MATCH, Item, ReadOptions, SourceKind, block_spans, file_size
 from bertie.io.lines import LIMIT, UTF16, BadRecord
 from bertie.io.streams import BOMB_BYTES, BOMB_RATIO, Unreadable, open_bytes
 from bertie.registry import library
@@ -52,7 +52,7 @@ def book(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
     yield text or BadRecord(0, "a book without text", where=item[0])
 
 
-EPUB = Source(book_files, book)
+EPUB = SourceKind(book_files, book)
 
 
 def _text(path: str) -> tuple[str, Counter[str]]:

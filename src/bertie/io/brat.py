@@ -13,11 +13,11 @@ from pathlib import Path
 
 from bertie.errors import DataError, UnreadableFile
 from bertie.files import files_in, some_of
-from bertie.io.entities import Mark, marked
+from bertie.io.entities import Mark, tag_entity_text
 from bertie.io.lines import BadRecord, read_text
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
-from bertie.io.words import placed, script_unit, unit_of
+from bertie.io.words import place_in_characters, script_unit, unit_of
 
 TEXT, MARKS = ".txt", ".ann"
 
@@ -40,14 +40,14 @@ def annotation_files(path: Path | str) -> list[Path]:
 
 def brat(path: Path | str, format: TableFormat) -> Iterator[Example | BadRecord]:
     """Yields the lines of the texts of a folder, or of one file. Raises DataError for a text that is missing."""
-    found = annotation_files(path)
-    if not found:
+    files = annotation_files(path)
+    if not files:
         raise DataError(
             f"{path} is a folder without files of brat (NAME.txt with NAME.ann). Pass a file with labeled examples, or "
             "such a folder."
         )
     before = 0
-    for marks in found:
+    for marks in files:
         text = read_text(marks.with_suffix(TEXT), format.file.encoding)
         lines = text.split("\n")
         yield from _document(
@@ -63,11 +63,11 @@ def _document(
     begins = [0, *itertools.accumulate(len(line) + 1 for line in lines)]
     marks, reasons = _read(said or "")
     places = [mark.place for mark in marks]
-    whole = placed(text, places, unit_of(text, places) or "characters")
+    whole = place_in_characters(text, places, unit_of(text, places) or "characters")
     own: dict[int, list[Mark]] = {}
     bad = {bisect_right(begins, min(start, len(text))) - 1: reason for start, reason in reasons}
     for i, mark in enumerate(marks):
-        place = whole[i] if whole else next(iter(placed(text, [mark.place], "characters") or ()), None)
+        place = whole[i] if whole else next(iter(place_in_characters(text, [mark.place], "characters") or ()), None)
         row = bisect_right(begins, place[0] if place else min(mark.start, len(text))) - 1
         if place is None:
             bad[row] = "an entity whose own text is not at its place"
@@ -83,9 +83,11 @@ def _document(
             continue
         if not line.strip():
             continue
-        example = Example((line,), None, number) if said is None else marked(line, own.get(row, ()), unit, number)
-        kept = format.keep and isinstance(example, Example)
-        yield replace(example, source={"text": line}) if kept else example
+        example = (
+            Example((line,), None, number) if said is None else tag_entity_text(line, own.get(row, ()), unit, number)
+        )
+        with_source = format.keep and isinstance(example, Example)
+        yield replace(example, source={"text": line}) if with_source else example
 
 
 def _read(said: str) -> tuple[list[Mark], list[tuple[int, str]]]:

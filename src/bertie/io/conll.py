@@ -106,7 +106,7 @@ def ud_words(rows: list[list[str]]) -> tuple[list[list[str]], list[bool]]:
     return words, spaces
 
 
-def klue(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
+def read_klue_tags(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
     """Yields sentences of a character per line."""
     for block in line_blocks(file, where, format.file, comment="##"):
         if isinstance(block, BadRecord):

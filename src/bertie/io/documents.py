@@ -44,7 +44,7 @@ def text_spans(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     yield from block_spans(path, DOCUMENT_ENDS[reading.documents])
 
 
-def text(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
+def read_plain_text(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Plain text: a document ends at a blank line, at every line end, or with the file."""
     end, path = DOCUMENT_ENDS[reading.documents], item[0]
     for line, block in record_blocks(item, end, counts):
@@ -94,7 +94,7 @@ def jsonl(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[st
                 yield BadRecord(line, f"no field {field!r} (name it: --text FIELD)", text[:EXCERPT], where=path)
 
 
-def table(kind: str, item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
+def read_table_texts(kind: str, item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Tables of any format with one text per row."""
     path, column = item[0], reading.text
     format = TableFormat.of((column,), encoding=reading.encoding, kind=kind)
@@ -110,9 +110,9 @@ def table(kind: str, item: Item, reading: ReadOptions, counts: Counter[str]) -> 
 
 
 def table_file(kind: str, path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
-    """Yields a csv or tsv as one item. Raises UsageError if it has no column of texts; `table` reports other faults."""
+    """Yields a csv or tsv as one item. Raises UsageError without texts; `read_table_texts` reports other faults."""
     with suppress(DataError, *FAILURES):
-        any(isinstance(found, str) for found in table(kind, [path, 0, -1], reading, Counter()))
+        any(isinstance(text, str) for text in read_table_texts(kind, [path, 0, -1], reading, Counter()))
     yield from block_spans(path, NO_MATCH)
 
 
@@ -176,8 +176,8 @@ WIKI_MARKUP = re.compile(
 
 def wiki(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """WikiExtractor's output: <doc ...>, the title, the text, </doc>. The title is a heading and is left out."""
-    for found in articles(item, reading, counts):
-        yield found if isinstance(found, BadRecord) else found[1]
+    for article in articles(item, reading, counts):
+        yield article if isinstance(article, BadRecord) else article[1]
 
 
 def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[tuple[str, str] | BadRecord]:
@@ -203,8 +203,8 @@ def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator
                 yield replace(document, line=document.line + lines.at(head.end()))
                 continue
             heading, _, body = document.lstrip().partition("\n")
-            named = WIKI_TITLE.search(head[1].decode(reading.encoding, "replace"))
-            title = html.unescape(named[1]).strip() if named else ""
+            match = WIKI_TITLE.search(head[1].decode(reading.encoding, "replace"))
+            title = html.unescape(match[1]).strip() if match else ""
             if title and heading.strip() == title:
                 document = body
             document, removed = WIKI_MARKUP.subn("", document)
@@ -230,8 +230,8 @@ def package_items(packages: str, reading: ReadOptions) -> Iterator[tuple[Item, i
             yield [str(path), package, root], path.stat().st_size
 
 
-def documentation(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
+def read_documentation(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Reads the documentation in one file of a package as one document."""
     path, package, root = item
-    module = pydocs.read(Path(path), package, Path(root))
+    module = pydocs.read_module(Path(path), package, Path(root))
     yield module.text if module else BadRecord(0, "a module without documentation", None, where=path)

@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from bertie.io import isolated
-from bertie.io.blocks import EXCERPT, Item, ReadOptions, Source, parts, record_blocks
+from bertie.io.blocks import EXCERPT, Item, ReadOptions, SourceKind, parts, record_blocks
 from bertie.io.documents import WIKI_MARKUP
 from bertie.io.lines import BadRecord
 from bertie.io.streams import FAILURES, Unreadable, open_bytes
@@ -53,7 +53,7 @@ def dump_articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Ite
             yield BadRecord(0, "a page without its end", excerpt, where=path)
 
 
-MEDIAWIKI = Source(pages, dump_articles)
+MEDIAWIKI = SourceKind(pages, dump_articles)
 
 
 def _article(raw: bytes, path: str, hidden: frozenset[str], counts: Counter[str]) -> str | BadRecord:

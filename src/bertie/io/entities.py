@@ -23,13 +23,13 @@ from bertie.io.rows import records, without_header
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.words import (
-    Place,
     TaggedExample,
+    TextPlace,
     are_texts,
     in_characters,
-    of_words,
     places_of,
     script_unit,
+    tag_words,
     unit_of,
     whole_number,
     word_spans,
@@ -53,7 +53,7 @@ class Mark(NamedTuple):
     own: str | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TextPlace:
         """Its offsets and its text."""
         return self.start, self.end, self.own
 
@@ -93,7 +93,7 @@ def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iter
             if format.columns.labelled and (reason := why_unused(row)):
                 yield BadRecord(number, reason)
             elif isinstance(text, str) and marks is not None:
-                yield marked(text, [mark_of(one) for one in marks], unit, number, source, offsets)
+                yield tag_entity_text(text, [mark_of(one) for one in marks], unit, number, source, offsets)
             elif lack and row.get("tokens") is None:
                 yield BadRecord(number, lack)
             elif words or not isinstance(text, str):
@@ -136,25 +136,25 @@ def _tagged(
         raise ValueError
     if isinstance(tags, list):
         tags = [str(tag) if type(tag) is int else tag for tag in tags]
-    found = of_words(words, tags, number)
-    if not isinstance(found, TaggedExample):
-        return found
+    example = tag_words(words, tags, number)
+    if not isinstance(example, TaggedExample):
+        return example
     spans = places_of(text, cast(list[str], words)) if isinstance(text, str) else None
-    found = replace(found, texts=(text,), spans=spans) if spans else found
-    return replace(found, source=source)
+    example = replace(example, texts=(text,), spans=spans) if spans else example
+    return replace(example, source=source)
 
 
 def _marks(row: Mapping[str, Any], format: TableFormat) -> list[Any] | None:
     """Returns the entities of a row: a list of lists or of objects. None: it has none, or a list of something else."""
-    named = (format.columns.label,) if format.columns.label else _ENTITY_LISTS
+    names = (format.columns.label,) if format.columns.label else _ENTITY_LISTS
     for name in (
-        *named,
+        *names,
         *(name for name in row if not format.columns.label and name not in (*_ENTITY_LISTS, *PROGRAM)),
     ):
         value = row.get(name)
         value = cell_labels(value) if isinstance(value, str) else value
         listed = isinstance(value, list) and all(isinstance(one, list | dict) for one in value)
-        if listed and (name in named or (value and all(map(_has_place, value)))):
+        if listed and (name in names or (value and all(map(_has_place, value)))):
             return cast(list[Any], value)
     return [] if is_annotated(row) else None
 
@@ -164,7 +164,7 @@ def _has_place(mark: object) -> bool:
     return isinstance(mark, dict) and "start" in mark and any(name in mark for name in TYPES)
 
 
-def marked(
+def tag_entity_text(
     text: str,
     marks: Sequence[Mark],
     unit: str,
@@ -180,8 +180,8 @@ def marked(
     tags = ["O"] * len(spans)
     places = in_characters(text, [mark.place for mark in marks], offsets)
     if places is None:
-        told = any(mark.own is not None for mark in marks)
-        why = "an entity whose own text is not at its place" if told else "an entity outside of the text"
+        has_texts = any(mark.own is not None for mark in marks)
+        why = "an entity whose own text is not at its place" if has_texts else "an entity outside of the text"
         return BadRecord(number, why)
     kinds = [mark.kind for mark in marks]
     firsts, lasts = [first for first, _ in spans], [last for _, last in spans]

@@ -30,21 +30,21 @@ class BadFeaturesError(Exception):
     """A row whose feature vectors cannot be read."""
 
 
-def vectors_of(value: object, folder: Path, config: FeatureConfig) -> _Vectors:
+def read_vectors(value: object, folder: Path, config: FeatureConfig) -> _Vectors:
     """Returns the feature vectors of a row's field (N, D). Raises BadFeaturesError with the reason."""
     try:
-        found = _read(value, folder, config)
+        vectors = _read(value, folder, config)
     except Exception as error:  # each library has its own errors for a broken file
         raise BadFeaturesError(f"unreadable {config.column} ({str(error)[:120]})") from None
-    return checked_vectors(found, config.column)
+    return checked_vectors(vectors, config.column)
 
 
-def checked_vectors(found: NDArray[np.generic], name: str) -> _Vectors:
+def checked_vectors(array: NDArray[np.generic], name: str) -> _Vectors:
     """Returns an array as feature vectors (N, D). name: for messages. Raises BadFeaturesError with the reason."""
-    if found.ndim != 2 or not found.size or found.size > MOST_NUMBERS or found.dtype.kind not in "biuf":
-        raise BadFeaturesError(f"{name} is no table of numbers, but an array {found.shape} of {found.dtype}")
+    if array.ndim != 2 or not array.size or array.size > MOST_NUMBERS or array.dtype.kind not in "biuf":
+        raise BadFeaturesError(f"{name} is no table of numbers, but an array {array.shape} of {array.dtype}")
     with np.errstate(over="ignore"):  # what is too large is refused as not finite
-        vectors = np.ascontiguousarray(found, np.float32)
+        vectors = np.ascontiguousarray(array, np.float32)
     if not np.isfinite(vectors).all():
         raise BadFeaturesError(f"{name} has numbers that are not finite")
     return vectors
@@ -64,8 +64,8 @@ def _read(value: Any, folder: Path, config: FeatureConfig) -> NDArray[Any]:
         arrays = _arrays(folder / path, changed.st_mtime_ns, changed.st_size)
         if name not in arrays:
             raise ValueError(f"{path} has no array {name!r}; it has {', '.join(map(repr, arrays))}")
-        found: NDArray[Any] = arrays[name]
-        return found
+        array: NDArray[Any] = arrays[name]
+        return array
     suffix = Path(value).suffix.lower()
     if suffix not in READERS:
         raise ValueError(f"{value[:60]!r} is none of {', '.join((*ARRAYS, *READERS))}")
@@ -82,8 +82,8 @@ def _arrays(path: Path, changed_ns: int, size: int) -> Any:
         from safetensors.numpy import load_file
 
         return load_file(path)
-    found = np.load(path, allow_pickle=False)
-    return {"": found} if isinstance(found, np.ndarray) else found
+    content = np.load(path, allow_pickle=False)
+    return {"": content} if isinstance(content, np.ndarray) else content
 
 
 def patches(path: Path | IO[bytes], config: FeatureConfig) -> _Vectors:
@@ -94,8 +94,8 @@ def patches(path: Path | IO[bytes], config: FeatureConfig) -> _Vectors:
     """
     from PIL import Image, ImageOps
 
-    with Image.open(path) as opened:
-        upright = ImageOps.exif_transpose(opened)
+    with Image.open(path) as image:
+        upright = ImageOps.exif_transpose(image)
         if upright.mode.startswith("I"):  # 16 bits, which `convert` would cut to 255
             upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
         colors = upright.convert("RGBA")  # what is transparent is seen on white paper
@@ -110,16 +110,16 @@ def patches(path: Path | IO[bytes], config: FeatureConfig) -> _Vectors:
     parts = pixels_HWC.reshape(down, side, across, side, 3).transpose(0, 2, 1, 3, 4).reshape(down * across, -1)
     top, left = (index.ravel() for index in np.mgrid[:down, :across])
     box = np.stack([left / across, top / down, (left + 1) / across, (top + 1) / down], 1)
-    found: _Vectors = np.concatenate([parts, (2 * box - 1) * side], 1).astype(np.float32)
+    vectors: _Vectors = np.concatenate([parts, (2 * box - 1) * side], 1).astype(np.float32)
     plain = (parts.reshape(len(parts), -1, 3) == parts[:, None, :3]).all((1, 2))
-    return found[~plain] if config.skip_plain and not plain.all() else found
+    return vectors[~plain] if config.skip_plain and not plain.all() else vectors
 
 
 WINDOW_S, STEP_S = 0.025, 0.010  # of a spectrogram; Hsu et al. 2021 and Gong et al. 2021
 FLOOR = 1e-10  # below any sound, so that silence has a logarithm
 
 
-def frames(path: Path, config: FeatureConfig) -> _Vectors:
+def read_frames(path: Path, config: FeatureConfig) -> _Vectors:
     """Returns the log-mel frames of a sound, `stacked_frames` of them in a vector, all scaled together."""
     from scipy.io import wavfile
 
@@ -162,8 +162,8 @@ def log_mel(samples: NDArray[np.float64], rate: int, *, bins: int) -> NDArray[np
     windows = np.lib.stride_tricks.sliding_window_view(samples, size)[::step][:count]
     power_FK = np.abs(np.fft.rfft(windows * hann(size, sym=False), points)) ** 2
     mel_FM = power_FK @ mel_filters(np.fft.rfftfreq(points, 1 / rate), bins)
-    found: NDArray[np.float64] = np.log(np.maximum(mel_FM, FLOOR))
-    return found
+    logs: NDArray[np.float64] = np.log(np.maximum(mel_FM, FLOOR))
+    return logs
 
 
 def mel_filters(hertz_K: NDArray[Any], bins: int) -> NDArray[np.float64]:
@@ -179,6 +179,6 @@ def mel_filters(hertz_K: NDArray[Any], bins: int) -> NDArray[np.float64]:
 ARRAYS = (".npy", ".npz", ".safetensors")
 READERS: dict[str, Callable[[Path, FeatureConfig], _Vectors]] = {
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"), patches),
-    ".wav": frames,
+    ".wav": read_frames,
 }
 """Extension of a file -> what makes feature vectors of it."""

@@ -33,9 +33,9 @@ LOOK_S = 0.5  # how often a worker looks whether its caller lives
 S_PER_MIB = 10  # more for each MiB that is read; trafilatura needs about 1
 
 
-def call(function: Callable[..., _T], *arguments: object, size: int = 0, **named: object) -> _T:
+def call(function: Callable[..., _T], *arguments: object, size: int = 0, **options: object) -> _T:
     """Returns what a function of a module returns, computed in another process; see `results`."""
-    *_, value = results(_once, function, arguments, named, size=size)
+    *_, value = results(_once, function, arguments, options, size=size)
     return value  # type: ignore[no-any-return]
 
 
@@ -68,8 +68,8 @@ def results(function: Callable[..., Iterator[_T]], *arguments: Any, size: int = 
         process.put_back() if done else process.kill()
 
 
-def _once(function: Callable[..., _T], arguments: tuple[object, ...], named: dict[str, object]) -> Iterator[_T]:
-    yield function(*arguments, **named)
+def _once(function: Callable[..., _T], arguments: tuple[object, ...], options: dict[str, object]) -> Iterator[_T]:
+    yield function(*arguments, **options)
 
 
 # The side of the caller ----------------------------------------------------------------------------------------------
@@ -174,11 +174,11 @@ def _messages(
     function: Callable[..., Iterator[object]], arguments: tuple[object, ...], seconds: int
 ) -> Generator[tuple[str, Any], None, None]:
     try:
-        found = iter(function(*arguments))
+        iterator = iter(function(*arguments))
         while True:
             _limit_time(seconds)
             try:
-                value = next(found)
+                value = next(iterator)
             except StopIteration:
                 break
             yield "result", value

@@ -180,10 +180,10 @@ def read_text(path: Path | str, encoding: str) -> str:
 def check_encoding(encoding: str) -> None:
     """Raises UsageError unless this names a text encoding that contains ASCII."""
     try:
-        kept = _KEPT.encode("ascii").decode(encoding) == _KEPT and codecs.lookup(encoding).name != "idna"
+        is_superset = _KEPT.encode("ascii").decode(encoding) == _KEPT and codecs.lookup(encoding).name != "idna"
     except (LookupError, ValueError):  # no encoding of text, or none that reads this: a UnicodeError is a ValueError
-        kept = False
-    if not kept:
+        is_superset = False
+    if not is_superset:
         raise UnknownName(
             f"Unknown encoding {encoding!r}, or one that cannot be read line by line. Examples: utf-8, cp949, "
             f"latin-1. Convert other encodings first: iconv -f {encoding} -t utf-8"

@@ -40,7 +40,7 @@ class LazyRows(Protocol):
         ...
 
 
-Rows = str | PathLike[str] | Iterable[object] | LazyRows
+RowsInput = str | PathLike[str] | Iterable[object] | LazyRows
 """Rows in any form. It is the path of a file, a DataFrame of any library, an Arrow table or a data set of `datasets`.
 Or it is an iterable of dicts, tuples or texts, a dict of columns, or a tuple (texts, labels)."""
 
@@ -59,7 +59,7 @@ class Table:
         for number, row in enumerate(self, 1):
             if not isinstance(row, Mapping):
                 raise UsageError(f"Row {number} is a {type(row).__name__}; a dict or a tuple was expected.")
-            values = {str(name): plain(value) for name, value in row.items()}
+            values = {str(name): make_json_value(value) for name, value in row.items()}
             try:
                 yield json.dumps(values, default=_within).encode() + b"\n"
             except (TypeError, ValueError) as error:
@@ -195,7 +195,7 @@ def _row(one: object, *, labeled: bool, row_of: RowOf | None = None) -> Mapping[
     return dict(zip(PAIR_FIELDS, texts, strict=False)) | label
 
 
-def plain(value: object) -> Any:
+def make_json_value(value: object) -> Any:
     """Returns a value as JSON has it: numbers of NumPy as numbers, dates as texts, what is missing as None."""
     if hasattr(value, "tolist"):  # of NumPy and Arrow
         value = value.tolist()
@@ -216,7 +216,7 @@ def is_missing(value: object) -> bool:
 
 def _within(value: object) -> object:
     """Returns a value of a list or an object as JSON has it. Raises TypeError for one that JSON does not have."""
-    known = plain(value)
+    known = make_json_value(value)
     if known is value:
         raise TypeError(f"a {type(value).__name__} is no text, number or list")
     return known

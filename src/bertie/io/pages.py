@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bertie.io import isolated
-from bertie.io.blocks import NO_MATCH, Item, ReadOptions, Source, block_spans
+from bertie.io.blocks import NO_MATCH, Item, ReadOptions, SourceKind, block_spans
 from bertie.io.lines import LIMIT, BadRecord
 from bertie.io.streams import Unreadable, open_bytes
 from bertie.registry import library
@@ -46,7 +46,7 @@ def main_text(page: bytes, *, charset: str = "", prose: bool = True) -> tuple[st
         return "", ""
     pruned = NO_PROSE if prose else None
     try:
-        found = extract(
+        body = extract(
             html_tree(text.encode("utf-8", "replace")),
             include_comments=False,
             include_tables=not prose,
@@ -57,7 +57,7 @@ def main_text(page: bytes, *, charset: str = "", prose: bool = True) -> tuple[st
         raise
     except Exception as error:  # what a damaged page raises inside the parser depends on the damage
         raise Unreadable(f"its parser failed ({type(error).__name__}: {error})") from None
-    return _title(text), re.sub(r"(?<!\n)\n(?!\n)", "\n\n", found or "")
+    return _title(text), re.sub(r"(?<!\n)\n(?!\n)", "\n\n", body or "")
 
 
 def html_tree(page: bytes, encoding: str = "utf-8") -> Any:
@@ -81,8 +81,8 @@ def _title(page: str) -> str:
 
 def decode_page(page: bytes, charset: str = "") -> str | bytes:
     """Returns a page as text in the encoding that the server or the page names, or as bytes if that one is wrong."""
-    named = CHARSET.search(page, 0, 4096)
-    for name in (charset, named[1].decode("ascii", "replace") if named else "", "utf-8"):
+    match = CHARSET.search(page, 0, 4096)
+    for name in (charset, match[1].decode("ascii", "replace") if match else "", "utf-8"):
         try:
             return page.decode(AS_BROWSERS_DO.get(name.lower(), name or "utf-8"))
         except (LookupError, ValueError):
@@ -110,7 +110,7 @@ def page_files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     yield from block_spans(path, NO_MATCH)
 
 
-def page(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
+def read_web_page(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Yields the main text of a page as one document. Its title and tables are left out."""
     content = read_page(item[0])
     charset = reading.encoding if reading.encoding != "utf-8" else ""
@@ -118,4 +118,4 @@ def page(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
     yield text or BadRecord(0, no_text(content), where=item[0])
 
 
-HTML = Source(page_files, page)
+HTML = SourceKind(page_files, read_web_page)

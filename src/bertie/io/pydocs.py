@@ -33,7 +33,7 @@ SHORTEST_CONSTANT = 60  # characters; below, a string constant in such a call or
 
 
 @dataclass(frozen=True)
-class Passage:
+class DocPassage:
     """One docstring's prose. `name` is the dotted name of the documented object ("json.decoder.JSONDecoder")."""
 
     name: str
@@ -46,7 +46,7 @@ class Module:
 
     package: str
     name: str
-    passages: tuple[Passage, ...]
+    passages: tuple[DocPassage, ...]
 
     @property
     def text(self) -> str:
@@ -56,7 +56,7 @@ class Module:
     @classmethod
     def stored(cls, package: str, name: str, passages: Iterable[tuple[str, Iterable[str]]]) -> "Module":
         """Returns a module whose documentation was stored: the name and the paragraphs of each passage."""
-        return cls(package, name, tuple(Passage(inside, tuple(paragraphs)) for inside, paragraphs in passages))
+        return cls(package, name, tuple(DocPassage(inside, tuple(paragraphs)) for inside, paragraphs in passages))
 
 
 class PythonPackage:
@@ -80,7 +80,7 @@ class PythonPackage:
 
     def read(self, path: Path) -> Module | None:
         """Returns the documentation of one file, or None when it has none or cannot be read."""
-        return read(path, self.name, self.root)
+        return read_module(path, self.name, self.root)
 
 
 def modules(package: str) -> Iterator[Module]:
@@ -90,7 +90,7 @@ def modules(package: str) -> Iterator[Module]:
     """
     root = locate(package)
     for path in package_files(package):
-        module = read(path, package, root)
+        module = read_module(path, package, root)
         if module is not None:
             yield module
 
@@ -122,12 +122,12 @@ def package_files(package: str) -> list[Path]:
     root = locate(package)
     if root.is_file():
         return [root]
-    found = (path for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file())
-    kept = (path.relative_to(root) for path in found)
-    return [root / path for path in sorted(kept, key=str) if not any(map(SKIPPED_PARTS.fullmatch, path.parts))]
+    paths = (path for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file())
+    names = (path.relative_to(root) for path in paths)
+    return [root / path for path in sorted(names, key=str) if not any(map(SKIPPED_PARTS.fullmatch, path.parts))]
 
 
-def read(path: Path, package: str, root: Path) -> Module | None:
+def read_module(path: Path, package: str, root: Path) -> Module | None:
     """Returns one file's documentation, or None when it has none or cannot be read."""
     inside = path.relative_to(root if root.is_dir() else root.parent).with_suffix("")
     top = () if package == STDLIB or root.is_file() else (root.name,)
@@ -135,16 +135,18 @@ def read(path: Path, package: str, root: Path) -> Module | None:
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     try:
         source = path.read_text(encoding="utf-8")
-        found = docstrings(source, name, path.name) if path.suffix in {".py", ".pyi"} else [(name, source)]
+        texts = docstrings(source, name, path.name) if path.suffix in {".py", ".pyi"} else [(name, source)]
     except (SyntaxError, ValueError, RecursionError):
         return None
     gathered: dict[str, dict[str, None]] = {}  # name -> its paragraphs, in order, each once in the module
-    seen = set[str]()
-    for qualified, text in found:
-        new = [paragraph for paragraph in prose(text) if paragraph not in seen]
-        seen.update(new)
+    earlier = set[str]()
+    for qualified, text in texts:
+        new = [paragraph for paragraph in prose(text) if paragraph not in earlier]
+        earlier.update(new)
         gathered.setdefault(qualified, {}).update(dict.fromkeys(new))
-    passages = tuple(Passage(qualified, tuple(kept)) for qualified, kept in gathered.items() if kept)
+    passages = tuple(
+        DocPassage(qualified, tuple(paragraphs)) for qualified, paragraphs in gathered.items() if paragraphs
+    )
     return Module(package, name, passages) if passages else None
 
 
@@ -153,11 +155,11 @@ def docstrings(source: str, module: str, filename: str = "") -> list[tuple[str, 
 
     Raises SyntaxError, ValueError or RecursionError when `source` is not Python.
     """
-    found: list[tuple[str, str]] = []
+    texts: list[tuple[str, str]] = []
 
     def visit(node: ast.AST, name: str) -> None:
         if isinstance(node, ast.Module | NAMED) and (text := ast.get_docstring(node, clean=False)):
-            found.append((name, text))
+            texts.append((name, text))
         if isinstance(node, ast.Module | NAMED | ast.If | ast.Try | ast.With):
             for child in ast.iter_child_nodes(node):
                 visit(child, f"{name}.{child.name}" if isinstance(child, NAMED) else name)
@@ -168,10 +170,10 @@ def docstrings(source: str, module: str, filename: str = "") -> list[tuple[str, 
                 name = ".".join([name, *documented])
             elif filename not in DOCSTRING_TABLES:
                 return
-            found.extend((name, text) for text in strings(node.value) if len(text) >= SHORTEST_CONSTANT)
+            texts.extend((name, text) for text in strings(node.value) if len(text) >= SHORTEST_CONSTANT)
 
     visit(ast.parse(source), module)
-    return found
+    return texts
 
 
 def strings(node: ast.AST) -> list[str]:
@@ -218,7 +220,7 @@ MARKUP = re.compile(r"[`\[*\\{}]")
 
 def prose(docstring: str) -> list[str]:
     """Returns the paragraphs of a docstring (reStructuredText, numpydoc or Google style) that are sentences."""
-    return [text for text in map(plain, paragraphs(docstring)) if is_prose(text)]
+    return [text for text in map(strip_markup, paragraphs(docstring)) if is_prose(text)]
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
@@ -268,7 +270,7 @@ def paragraphs(docstring: str) -> Iterator[str]:
             text = line[directive.end() :].strip()
         if text.endswith("::"):
             skip_deeper, text = indent, text[:-1]
-        starts, text = entry(text, google=entries is not None, inside=bool(paragraph))
+        starts, text = parse_entry(text, google=entries is not None, inside=bool(paragraph))
         if starts:
             yield from flush(paragraph)
         if text:
@@ -283,7 +285,7 @@ def flush(paragraph: list[str]) -> Iterator[str]:
         paragraph.clear()
 
 
-def entry(text: str, *, google: bool, inside: bool) -> tuple[bool, str]:
+def parse_entry(text: str, *, google: bool, inside: bool) -> tuple[bool, str]:
     """A line without the bullet, or the name and type, it begins with -> (whether it opens a paragraph, what is left).
 
     `google`: under a heading such as "Args:". `inside`: within a paragraph, where a lone word is text and no name.
@@ -299,7 +301,7 @@ def entry(text: str, *, google: bool, inside: bool) -> tuple[bool, str]:
     return False, text
 
 
-def plain(paragraph: str) -> str:
+def strip_markup(paragraph: str) -> str:
     """Returns a paragraph without inline markup."""
     if MARKUP.search(paragraph) is None:  # most have none; every pattern of INLINE but the last needs one of these
         return PLACEHOLDER.sub("", " ".join(paragraph.split())).strip()

@@ -65,7 +65,7 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
     try:
         articles = json.loads(text)["data"]
         paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
-        asked = [(paragraph["context"], qa) for paragraph in paragraphs for qa in paragraph["qas"]]
+        pairs = [(paragraph["context"], qa) for paragraph in paragraphs for qa in paragraph["qas"]]
     except (ValueError, RecursionError) as error:
         raise BadFile(f"{path} is not JSON ({error}). The file may be truncated.") from None
     except (KeyError, TypeError):
@@ -73,7 +73,7 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
             f'{path} is not in SQuAD format: {{"data": [{{"paragraphs": [{{"context", "qas"}}]}}]}} was '
             "expected. For one question per line, use a .jsonl file."
         ) from None
-    for number, (context, qa) in enumerate(asked, 1):
+    for number, (context, qa) in enumerate(pairs, 1):
         yield _question(context, qa, number, format)
 
 
@@ -88,8 +88,12 @@ def _of_line(row: str, line: int, format: TableFormat) -> Example | BadRecord:
 
 
 def _of_fields(fields: Mapping[str, object], line: int, format: TableFormat) -> Example | BadRecord:
-    found = _question(fields.get("context"), fields, line, format)
-    return replace(found, source=fields) if format.keep and getattr(found, "reason", "") != UNREADABLE_TEXT else found
+    example = _question(fields.get("context"), fields, line, format)
+    return (
+        replace(example, source=fields)
+        if format.keep and getattr(example, "reason", "") != UNREADABLE_TEXT
+        else example
+    )
 
 
 def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Example | BadRecord:
@@ -107,13 +111,17 @@ def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Exampl
     except (ValueError, RecursionError):
         return BadRecord(number, UNREADABLE_TEXT)
     name = str(first_given(qa.get("id"), qa.get("guid"), number))
-    given = qa["answers"] if "answers" in qa else qa.get("answer")
-    if given is None and "answers" not in qa and "is_impossible" not in qa:
+    answers_field = qa["answers"] if "answers" in qa else qa.get("answer")
+    if answers_field is None and "answers" not in qa and "is_impossible" not in qa:
         return Example((question, context), None, number, name)
     answers: _Answers | None
     try:
         impossible = str(qa.get("is_impossible")).lower() in ("true", "1")  # other programs write "false" as a text
-        answers = () if impossible else placed(() if given is None and "answers" not in qa else given, context)
+        answers = (
+            ()
+            if impossible
+            else place_answers(() if answers_field is None and "answers" not in qa else answers_field, context)
+        )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         if format.columns.labelled:
             return BadRecord(number, "answers are not text and answer_start")
@@ -121,22 +129,22 @@ def _question(context: Any, qa: Any, number: int, format: TableFormat) -> Exampl
     return Example((question, context), answers, number, name)
 
 
-def placed(answers: Any, context: str) -> _Answers:
+def place_answers(answers: Any, context: str) -> _Answers:
     """Returns answers with their starts, checked. Takes a list of objects, or an object of two lists."""
     if isinstance(answers, str) or (isinstance(answers, dict) and isinstance(answers.get("text"), str)):
         answers = [answers]
     if isinstance(answers, dict):
         starts = answers.get("answer_start") or [None] * len(answers["text"])
         answers = [{"text": text, "answer_start": start} for text, start in zip(answers["text"], starts, strict=True)]
-    found = []
+    places = []
     for answer in answers:
         if isinstance(answer, str):
             answer = {"text": answer}
         text, start = answer["text"], whole_number(answer.get("answer_start"))
         if not isinstance(text, str) or (start is None and answer.get("answer_start") is not None):
             raise TypeError
-        found.append((text, only_place(text, context) if start is None else _place(text, context, start)))
-    return tuple(found)
+        places.append((text, only_place(text, context) if start is None else _place(text, context, start)))
+    return tuple(places)
 
 
 def only_place(text: str, context: str) -> int:
@@ -168,8 +176,10 @@ _BEGINNING = re.compile(rf"\s*(?:\S+\s+){{0,{_MAX_DOCUMENT_WORDS - 1}}}\S+")
 def trivia(path: Path | str) -> Iterator[Example | BadRecord]:
     """Yields the pairs of a file in order; `line` counts pairs from 1. Raises DataError for another format."""
     try:
-        asked = json.loads(read_whole(path).decode("utf-8-sig"))["Data"]
-        pairs = [(one, folder, page) for one in asked for key, folder in DOCUMENTS.items() for page in one.get(key, ())]
+        records = json.loads(read_whole(path).decode("utf-8-sig"))["Data"]
+        pairs = [
+            (one, folder, page) for one in records for key, folder in DOCUMENTS.items() for page in one.get(key, ())
+        ]
     except (ValueError, RecursionError) as error:
         raise BadFile(f"{path} is not JSON ({error}). The file may be truncated.") from None
     except (KeyError, TypeError, AttributeError):
@@ -182,24 +192,24 @@ def trivia(path: Path | str) -> Iterator[Example | BadRecord]:
             yield BadRecord(number, "no question, answer or name of a document")
 
 
-def _pair(asked: Json, folder: Path, name: str, number: int) -> Example | BadRecord:
-    question, answer = str(asked["Question"]), asked["Answer"]
+def _pair(record: Json, folder: Path, name: str, number: int) -> Example | BadRecord:
+    question, answer = str(record["Question"]), record["Answer"]
     names = list(dict.fromkeys(str(alias) for alias in (answer["Value"], *answer.get("Aliases", ()))))
     file = (folder / name).resolve()
     if not file.is_relative_to(folder.resolve()):
         return BadRecord(number, "a document outside the folder of evidence")
     try:
-        found = _BEGINNING.match(file.read_text(encoding="utf-8", errors="replace"))
+        match = _BEGINNING.match(file.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return BadRecord(number, "no file of the document")
-    context = found[0] if found else ""
+    context = match[0] if match else ""
     places = [
         (context[m.start() : m.end()], m.start()) for alias in names if alias.strip() and (m := _at(alias, context))
     ]
     if not places:
         return BadRecord(number, f"no answer in the first {_MAX_DOCUMENT_WORDS} words")
     first = sorted(set(places), key=lambda place: (place[1], -len(place[0])))
-    return Example((question, context), tuple(first), number, f"{asked['QuestionId']}--{name}")
+    return Example((question, context), tuple(first), number, f"{record['QuestionId']}--{name}")
 
 
 def _at(alias: str, context: str) -> re.Match[str] | None:

@@ -149,18 +149,18 @@ class _Merged:
         """Returns the values of a row, with those of the merged cells that reach into it."""
         if not self.until:
             return values
-        found = [*values]
+        cells = [*values]
         for column, (last, value) in [*self.open.items()]:
             if number > last:
                 del self.open[column]
                 continue
-            found += [None] * (column + 1 - len(found))  # of an empty row
-            if found[column] is None:
-                found[column] = value
+            cells += [None] * (column + 1 - len(cells))  # of an empty row
+            if cells[column] is None:
+                cells[column] = value
         for column, last in self.until.get(number, ()):
-            if column < len(found):
-                self.open[column] = last, found[column]
-        return found
+            if column < len(cells):
+                self.open[column] = last, cells[column]
+        return cells
 
 
 def _column(letters: bytes) -> int:

@@ -23,7 +23,7 @@ from typing import IO, Any, NamedTuple, Self, TypeVar
 from bertie.errors import DataError, Stopped, UnknownName, UsageError, nearest
 from bertie.files import atomic_write, files_in, some_of
 from bertie.io import documents, isolated, pages, rows
-from bertie.io.blocks import LINE, READ_BYTES, UNIT, Item, ReadOptions, Source, block_spans, file_size
+from bertie.io.blocks import LINE, READ_BYTES, UNIT, Item, ReadOptions, SourceKind, block_spans, file_size
 from bertie.io.fields import Fields, source_of
 from bertie.io.lines import BadRecord, check_encoding, nonempty_lines, text_lines, where_of
 from bertie.io.questions import questions
@@ -124,13 +124,13 @@ def plan_units(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit],
     return units, files
 
 
-def read(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
+def read_unit(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Yields the documents of a unit. The rest of a damaged item is reported as dropped."""
     source = _source(unit.source)
     for item in unit.items:
         try:
-            for found in source.read(item, reading, counts):
-                yield replace(found, start=item[1]) if source.spans and isinstance(found, BadRecord) else found
+            for document in source.read(item, reading, counts):
+                yield replace(document, start=item[1]) if source.spans and isinstance(document, BadRecord) else document
         except FAILURES as error:
             if isinstance(error, OSError) and (full := Stopped.for_full_disk(error, Path(tempfile.gettempdir()))):
                 raise full from None
@@ -139,29 +139,29 @@ def read(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
             yield BadRecord(0, str(error), where=str(item[0]))
 
 
-SOURCES: Registry[Source] = Registry(
+SOURCES: Registry[SourceKind] = Registry(
     "format",
     [
-        ("txt", Source(documents.text_spans, documents.text, spans=True)),
-        ("wiki", Source(lambda path, reading: block_spans(path, documents.WIKI_END), documents.wiki, spans=True)),
-        ("jsonl", Source(lambda path, reading: block_spans(path, LINE), documents.jsonl, spans=True)),
-        ("json", Source(lambda path, reading: block_spans(path, LINE), documents.jsonl, spans=True)),
-        ("parquet", Source(documents.row_groups, documents.parquet)),
+        ("txt", SourceKind(documents.text_spans, documents.read_plain_text, spans=True)),
+        ("wiki", SourceKind(lambda path, reading: block_spans(path, documents.WIKI_END), documents.wiki, spans=True)),
+        ("jsonl", SourceKind(lambda path, reading: block_spans(path, LINE), documents.jsonl, spans=True)),
+        ("json", SourceKind(lambda path, reading: block_spans(path, LINE), documents.jsonl, spans=True)),
+        ("parquet", SourceKind(documents.row_groups, documents.parquet)),
         ("mediawiki", Later("bertie.io.dumps", "MEDIAWIKI")),
         ("warc", Later("bertie.io.warc", "WARC")),
         ("html", Later("bertie.io.pages", "HTML")),
         ("epub", Later("bertie.io.books", "EPUB")),
-        ("python", Source(documents.package_items, documents.documentation, scheme=True)),
+        ("python", SourceKind(documents.package_items, documents.read_documentation, scheme=True)),
     ],
     group="bertie.sources",
 )
 
 
-def _source(kind: str) -> Source:
+def _source(kind: str) -> SourceKind:
     """Returns how a format is read: as documents, or else as the rows of a table."""
     if kind in SOURCES:
         return SOURCES[kind]
-    return Source(partial(documents.table_file, kind), partial(documents.table, kind))
+    return SourceKind(partial(documents.table_file, kind), partial(documents.read_table_texts, kind))
 
 
 # From inputs to files ------------------------------------------------------------------------------------------------
@@ -292,8 +292,8 @@ class SourceFile:
         if kind == "wiki":
             yield from chain.from_iterable(documents.articles(item, self.options, Counter()) for item in items)
             return
-        for found in read(Unit(kind, items, 0), self.options, Counter()):
-            yield found if isinstance(found, BadRecord) else ("", found)
+        for document in read_unit(Unit(kind, items, 0), self.options, Counter()):
+            yield document if isinstance(document, BadRecord) else ("", document)
 
     def main_text(self) -> tuple[str, str] | BadRecord:
         """Returns the title and the main text of a page of HTML, with its tables. Needs the extra [documents]."""
@@ -303,7 +303,7 @@ class SourceFile:
         return (title, text) if text else BadRecord(0, pages.no_text(content), where=self.path)
 
     def isolated(self, read: Callable[..., Iterator[_T]], *arguments: object) -> Iterator[_T]:
-        """Yields what `read` yields, in a process of its own, which may die of a damaged file."""
+        """Yields what `read_unit` yields, in a process of its own, which may die of a damaged file."""
         return isolated.results(read, *arguments, size=self.size)
 
     def numbered_lines(self) -> Iterator[tuple[int, str | BadRecord]]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bertie.errors import DataError
 from bertie.io.annotations import cell_labels, why_unused
 from bertie.io.columns import LookAhead, find_columns
-from bertie.io.features import BadFeaturesError, vectors_of
+from bertie.io.features import BadFeaturesError, read_vectors
 from bertie.io.fields import Fields, Template, as_text, is_template, source_of
 from bertie.io.header import Header, Row
 from bertie.io.lines import BadRecord, where_of
@@ -116,7 +116,7 @@ class SkipReport:
         return f"{self.total:,} of {self.rows:,} rows skipped: {'; '.join(reasons)}"
 
 
-def read(path: Path, format: TableFormat = RECOGNISED) -> tuple[list[Example], SkipReport]:
+def read_examples(path: Path, format: TableFormat = RECOGNISED) -> tuple[list[Example], SkipReport]:
     """Returns all examples of a file, and the skipped rows. Raises DataError without examples."""
     return SkipReport.collect(stream_examples(path, format), str(path))
 
@@ -188,7 +188,7 @@ def _finished(
         if own.features is not None:
             value = source_of(fields).get(own.features.column)  # numbers as numbers
             try:
-                changes["vectors"] = vectors_of(value, Path(path).parent, own.features)
+                changes["vectors"] = read_vectors(value, Path(path).parent, own.features)
             except BadFeaturesError as bad:
                 record, changes = BadRecord(record.line, str(bad)), {}
     if format.keep:

@@ -20,7 +20,7 @@ from typing import IO, NamedTuple
 from bertie.errors import MissingColumn, UnknownName, UsageError, nearest
 from bertie.io.brat import brat
 from bertie.io.conll import FORMATS as TREES
-from bertie.io.conll import conll, conllu, klue, trees
+from bertie.io.conll import conll, conllu, read_klue_tags, trees
 from bertie.io.entities import has_places, objects
 from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord, open_file, where_of
@@ -30,13 +30,13 @@ from bertie.io.streams import format_by_name, suffix_of
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.webanno import BEGINS, webanno
-from bertie.io.words import TaggedExample, in_bioes, of_words
+from bertie.io.words import TaggedExample, in_bioes, tag_words
 
 _TABLES = ("jsonl", "json", "parquet")
 FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterator[Example | BadRecord]]] = {
     "conll": conll,
     "conllu": conllu,
-    "klue": klue,
+    "klue": read_klue_tags,
     "webanno": webanno,
     **{kind: partial(objects, kind) for kind in _TABLES},
 }
@@ -85,8 +85,8 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | BadRe
         for row in _in_bioes(read(file, format, where_of(path))):
             if format.keep and isinstance(row, TaggedExample) and row.source is None:
                 words, tags = [row.texts[0][start:end] for start, end in row.spans], row.label
-                told = {} if tags is None else {"tokens": words, "tags": list(tags)}
-                row = replace(row, source={"text": row.texts[0], **told})
+                columns = {} if tags is None else {"tokens": words, "tags": list(tags)}
+                row = replace(row, source={"text": row.texts[0], **columns})
             yield row
 
 
@@ -146,8 +146,8 @@ def word_table(path: Path | str, format: TableFormat) -> WordTable | None:
     names = format.file.names or column_names(path, replace(format, file=replace(format.file, kind=kind)))
     lower = {name.strip().lower(): name for name in names}
 
-    def column(given: Sequence[str], known: Sequence[str]) -> str:
-        return next((name for name in given if name), "") or next((lower[name] for name in known if name in lower), "")
+    def column(names: Sequence[str], known: Sequence[str]) -> str:
+        return next((name for name in names if name), "") or next((lower[name] for name in known if name in lower), "")
 
     usual = [name for name in (*format.columns.usual_text[:1], format.columns.usual_label) if name in names]
     word = column((*format.columns.text[:1], *usual[:1]), WORD)
@@ -163,26 +163,26 @@ def word_table(path: Path | str, format: TableFormat) -> WordTable | None:
 
 def word_rows(table: WordTable, file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
     """Yields the sentences of a table with a word per row. One ends before another number, and at an empty row."""
-    found, bad, first, current, ends = list[Fields](), None, 0, None, 0
+    rows, bad, first, current, ends = list[Fields](), None, 0, None, 0
     for number, row in itertools.chain(
         without_header(rows_of[table.kind](file, format, where)), [(0, BadRecord(0, EMPTY_LINE))]
     ):
         empty = row.reason == EMPTY_LINE if isinstance(row, BadRecord) else not any(row.values())
         name = None if empty or isinstance(row, BadRecord) else row.get(table.sentence) or None
-        if (found or bad) and (empty or (name is not None and name != current)):
-            if not table.sentence and not ends and len(found) > _MAX_SENTENCE_WORDS:
+        if (rows or bad) and (empty or (name is not None and name != current)):
+            if not table.sentence and not ends and len(rows) > _MAX_SENTENCE_WORDS:
                 raise MissingColumn(
                     f"{where} has no column that tells sentences apart. Add a column sentence_id, or an empty line "
                     "after each sentence."
                 )
-            words, tags = ([str(one.get(column) or "").strip() for one in found] for column in (table.word, table.tag))
-            yield bad or of_words(words, tags if format.columns.labelled else None, first)
-            found, bad, ends = [], None, ends + 1
+            words, tags = ([str(one.get(column) or "").strip() for one in rows] for column in (table.word, table.tag))
+            yield bad or tag_words(words, tags if format.columns.labelled else None, first)
+            rows, bad, ends = [], None, ends + 1
         if empty:
             continue
-        first = first if found or bad else number
+        first = first if rows or bad else number
         if isinstance(row, BadRecord):
             bad = bad or row
         else:
-            found.append(row)
+            rows.append(row)
             current = name if name is not None else current

@@ -8,7 +8,7 @@ from contextlib import redirect_stderr
 from typing import Any
 
 from bertie.io import isolated, pages
-from bertie.io.blocks import EXCERPT, NO_MATCH, Item, ReadOptions, Source, decode_record, parts
+from bertie.io.blocks import EXCERPT, NO_MATCH, Item, ReadOptions, SourceKind, decode_record, parts
 from bertie.io.lines import LIMIT, BadRecord
 from bertie.io.streams import Unreadable, open_bytes
 from bertie.registry import library
@@ -45,7 +45,7 @@ def page_texts(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterat
             raise Unreadable(f"not a web archive, or damaged ({' '.join(str(error).split())[:EXCERPT]})") from None
 
 
-WARC = Source(archives, page_texts)
+WARC = SourceKind(archives, page_texts)
 
 
 def _text(record: Any, path: str, reading: ReadOptions) -> str | BadRecord:
@@ -73,13 +73,13 @@ def _text(record: Any, path: str, reading: ReadOptions) -> str | BadRecord:
     charset = options.partition("charset=")[2].strip(" \"'").partition(";")[0]
     if kind == PLAIN:
         text = pages.decode_page(content, charset)
-        found = text if isinstance(text, str) else decode_record(content, reading, path, 0)
+        body = text if isinstance(text, str) else decode_record(content, reading, path, 0)
     else:
         try:
-            found = isolated.call(pages.main_text, content, charset=charset, size=len(content))[1]
+            body = isolated.call(pages.main_text, content, charset=charset, size=len(content))[1]
         except Unreadable as error:
             return BadRecord(0, f"a page that cannot be read: {error}", address, where=path)
-    return found or BadRecord(0, pages.no_text(content), address, where=path)
+    return body or BadRecord(0, pages.no_text(content), address, where=path)
 
 
 def _still_compressed(encoding: str, content: bytes) -> bool:

@@ -18,7 +18,7 @@ from bertie.errors import DataError, nearest
 from bertie.io.lines import BadRecord, text_lines
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
-from bertie.io.words import TaggedExample, of_words, places_of
+from bertie.io.words import TaggedExample, places_of, tag_words
 
 BEGINS, TEXT = "#FORMAT=WebAnno TSV", "#Text="
 _LAYER = re.compile(r"#T_(SP|CH|RL)=([^|]*)((?:\|.*)?)")
@@ -101,7 +101,7 @@ def _sentence(block: _Lines, column: int, layer: str, text: str, format: TableFo
             begins = "I" if name and (kind, name) == before else "B"
             tags.append(f"{begins}-{layer if kind == '*' else kind}")
         before = (kind, name)
-    found = of_words(words, tags if format.columns.labelled else None, block[0][0])
-    if isinstance(found, TaggedExample) and (spans := places_of(text, words)):
-        return replace(found, texts=(text,), spans=spans)
-    return found
+    example = tag_words(words, tags if format.columns.labelled else None, block[0][0])
+    if isinstance(example, TaggedExample) and (spans := places_of(text, words)):
+        return replace(example, texts=(text,), spans=spans)
+    return example

@@ -60,7 +60,7 @@ def spaced(
     return TaggedExample((text.rstrip(" "),), tuple(tags), line, spans=tuple(spans))
 
 
-def of_words(words: object, tags: object, line: int) -> Example | BadRecord:
+def tag_words(words: object, tags: object, line: int) -> Example | BadRecord:
     """Returns the example of the words of a sentence, with or without tags."""
     if not are_texts(words) or not (tags is None or are_texts(tags)):
         return BadRecord(line, "tokens or tags are not texts")
@@ -104,7 +104,7 @@ def script_unit(texts: Iterable[object]) -> str:
     return "character" if 2 * len(UNSPACED.findall(letters)) > len(letters) else "word"
 
 
-Place = tuple[int, int, str | None]
+TextPlace = tuple[int, int, str | None]
 """The first offset, the one after the last, and the text there, if the file has it."""
 _SPACE = re.compile(r"\s+")
 _WHOLE_NUMBER = re.compile(r"(-?\d{1,15})(?:\.0+)?")
@@ -140,9 +140,9 @@ UNITS: dict[str, Callable[[str], Sequence[int] | None]] = {"characters": _charac
 """Name -> the character at each offset of a text; None: the offset itself."""
 
 
-def placed(text: str, places: Sequence[Place], unit: str) -> list[tuple[int, int]] | None:
+def place_in_characters(text: str, places: Sequence[TextPlace], unit: str) -> list[tuple[int, int]] | None:
     """Returns the places in characters, from offsets in a unit; None where one is not there or has another text."""
-    at, found = UNITS[unit](text), list[tuple[int, int]]()
+    at, spans = UNITS[unit](text), list[tuple[int, int]]()
     for start, end, own in places:
         if at is not None:
             if not (0 <= start < len(at) and 0 <= end < len(at)) or -1 in (at[start], at[end]):
@@ -152,24 +152,24 @@ def placed(text: str, places: Sequence[Place], unit: str) -> list[tuple[int, int
             return None
         if own is not None and _plain(text[start:end]) != _plain(own):
             return None
-        found.append((start, end))
-    return found
+        spans.append((start, end))
+    return spans
 
 
-def unit_of(text: str, places: Sequence[Place]) -> str:
+def unit_of(text: str, places: Sequence[TextPlace]) -> str:
     """Returns the only unit in which all places have their texts; "" for none, several, or places without texts."""
     own = [place for place in places if place[2] is not None]
-    fits = {unit: found for unit in UNITS if (found := placed(text, own, unit)) is not None}
+    fits = {unit: spans for unit in UNITS if (spans := place_in_characters(text, own, unit)) is not None}
     return next(iter(fits)) if own and len(fits) == 1 else ""
 
 
-def in_characters(text: str, places: Sequence[Place], usual: str) -> list[tuple[int, int]] | None:
+def in_characters(text: str, places: Sequence[TextPlace], usual: str) -> list[tuple[int, int]] | None:
     """Returns places in characters: in the usual unit of the file, or in another one where that alone has their texts.
 
     None: they fit in none, or one is outside of the text.
     """
     units = [usual, *UNITS] if any(own is not None for _, _, own in places) else [usual]
-    return next((found for unit in units if (found := placed(text, places, unit)) is not None), None)
+    return next((spans for unit in units if (spans := place_in_characters(text, places, unit)) is not None), None)
 
 
 def _plain(text: str) -> str:

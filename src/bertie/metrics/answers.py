@@ -62,32 +62,32 @@ def _spaced(text: str) -> str:
     return " ".join(text.split())
 
 
-def word_f1(given: str, true: str) -> float:
+def word_f1(predicted: str, true: str) -> float:
     """Returns F1 over the common words of two normal forms, with their multiplicity."""
-    return _f1(given.split(), true.split())
+    return _f1(predicted.split(), true.split())
 
 
-def word_f1_or_nothing(given: str, true: str) -> float:
+def word_f1_or_nothing(predicted: str, true: str) -> float:
     """Returns the same, and 1 for two empty forms."""
-    return word_f1(given, true) if given and true else float(given == true)
+    return word_f1(predicted, true) if predicted and true else float(predicted == true)
 
 
-def character_f1(given: str, true: str) -> float:
+def character_f1(predicted: str, true: str) -> float:
     """Returns F1 over the common characters of two normal forms, without spaces."""
-    return _f1("".join(given.split()), "".join(true.split()))
+    return _f1("".join(predicted.split()), "".join(true.split()))
 
 
-def _f1(given: Sequence[str], true: Sequence[str]) -> float:
-    shared = (Counter(given) & Counter(true)).total()
-    return 2 * shared / (len(given) + len(true)) if shared else 0.0
+def _f1(predicted: Sequence[str], true: Sequence[str]) -> float:
+    shared = (Counter(predicted) & Counter(true)).total()
+    return 2 * shared / (len(predicted) + len(true)) if shared else 0.0
 
 
-def rouge_w(given: str, true: str) -> float:
+def rouge_w(predicted: str, true: str) -> float:
     """Returns F1 over the longest common substring of two normal forms, as KLUE-baseline computes its ROUGE-W."""
-    if not (given and true):
-        return float(given == true)
-    run = SequenceMatcher(None, given, true).find_longest_match(0, len(given), 0, len(true)).size
-    return 2 * run / (len(given) + len(true))
+    if not (predicted and true):
+        return float(predicted == true)
+    run = SequenceMatcher(None, predicted, true).find_longest_match(0, len(predicted), 0, len(true)).size
+    return 2 * run / (len(predicted) + len(true))
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,10 @@ class Script:
     name: str = "f1"
     drop_empty: bool = False
 
-    def score(self, given: str, true: Sequence[str]) -> tuple[float, float]:
+    def score(self, predicted: str, true: Sequence[str]) -> tuple[float, float]:
         """Returns (exact match, overlap) of one answer. Without a true answer, no answer is correct."""
         forms = [form for form in map(self.form, true) if form or not self.drop_empty] or [""]
-        form = self.form(given)
+        form = self.form(predicted)
         return float(form in forms), max(self.overlap(form, other) for other in forms)
 
 
@@ -147,13 +147,13 @@ class AnswerScores:
     def add(self, truth: Iterable[Sequence[tuple[str, int]]], predicted: Iterable[QaPrediction]) -> None:
         """Scores more questions."""
         script = SCRIPTS[self.script]
-        for answers, given in zip(truth, predicted, strict=True):
+        for answers, answer in zip(truth, predicted, strict=True):
             true = [text for text, _ in answers]
-            best = script.score(given.best, true)
-            self.rows.append((*(best if given.text == given.best else script.score(given.text, true)), *best))
+            best = script.score(answer.best, true)
+            self.rows.append((*(best if answer.text == answer.best else script.score(answer.text, true)), *best))
             self.answerable.append(bool(true))
-            self.no_answer.append(given.no_answer)
-            self.silent.append(not given.text)
+            self.no_answer.append(answer.no_answer)
+            self.silent.append(not answer.text)
 
     def compute(self) -> dict[str, float]:
         """Returns exact_match and f1 (or rouge_w); with unanswerable questions, also those of each kind."""
@@ -161,28 +161,28 @@ class AnswerScores:
 
     def report(self) -> JsonObject:
         """Returns every metric with its interval, and the score with the best no-answer threshold."""
-        found: JsonObject = {"examples": self.total, **self.compute()}
+        report: JsonObject = {"examples": self.total, **self.compute()}
         counts, of_sums = self.units()
-        found["interval_95"] = Bootstrap(counts, self.groups).intervals(of_sums)
+        report["interval_95"] = Bootstrap(counts, self.groups).intervals(of_sums)
         if self.groups:
-            found["contexts"] = len(set(self.groups))
-        found["answerable"] = sum(self.answerable)
-        found["all_given"] = "no answer" if all(self.silent) and any(self.answerable) else None
-        of_answers = [name for name in found if name.startswith("has_answer_")]
-        found["undefined"] = {} if any(self.answerable) else dict.fromkeys(of_answers, "no question has an answer")
+            report["contexts"] = len(set(self.groups))
+        report["answerable"] = sum(self.answerable)
+        report["all_given"] = "no answer" if all(self.silent) and any(self.answerable) else None
+        of_answers = [name for name in report if name.startswith("has_answer_")]
+        report["undefined"] = {} if any(self.answerable) else dict.fromkeys(of_answers, "no question has an answer")
         if not all(self.answerable):
-            found |= self._beside_silence(found)
+            report |= self._beside_silence(report)
             kinds = Counter(zip(self.answerable, self.silent, strict=True))
-            found["labels"] = ["an answer", "no answer"]
-            found["confusion"] = [[kinds[there, silent] for silent in (False, True)] for there in (True, False)]
+            report["labels"] = ["an answer", "no answer"]
+            report["confusion"] = [[kinds[there, silent] for silent in (False, True)] for there in (True, False)]
             name = SCRIPTS[self.script].name
             for metric, column in (("exact_match", 2), (name, 3)):
                 scores = [row[column] for row in self.rows]
                 best, threshold = best_threshold(scores, self.no_answer, self.answerable)
-                found |= {f"best_{metric}": best, f"best_{metric}_threshold": threshold}
-        return found
+                report |= {f"best_{metric}": best, f"best_{metric}_threshold": threshold}
+        return report
 
-    def _beside_silence(self, found: Mapping[str, float]) -> dict[str, object]:
+    def _beside_silence(self, scores: Mapping[str, float]) -> dict[str, object]:
         """Returns the score of predicting no answer always, and the metrics of answerable and unanswerable
         questions."""
         overlap, silent = SCRIPTS[self.script].name, 1 - sum(self.answerable) / self.total
@@ -192,7 +192,7 @@ class AnswerScores:
                 {"name": "no answer to every question", "figures": {overlap: silent, "exact_match": silent}},
             ],
             "parts": {
-                name: {metric: found[kind + metric] for metric in (overlap, "exact_match")}
+                name: {metric: scores[kind + metric] for metric in (overlap, "exact_match")}
                 for name, kind in kinds.items()
                 if kind == "no_answer_" or any(self.answerable)
             },

@@ -24,7 +24,7 @@ SIGNED = ("pearson", "spearman", "mcc", "mean")  # from -1 to 1; the mean is tha
 OF_100 = ("bleu", "chrf")  # from 0 to 100
 
 
-class Scores(Protocol):
+class ScoreCounter(Protocol):
     """Protocol of a counter of true and predicted labels of a task (`Example.label`, `Prediction.label`)."""
 
     @property
@@ -63,15 +63,15 @@ class Units(Protocol):
 
 
 @runtime_checkable
-class Sums(Scores, Units, Protocol):
+class Sums(ScoreCounter, Units, Protocol):
     """Scores whose metrics are functions of sums over examples."""
 
 
 def ratio(above: ArrayLike, below: ArrayLike) -> Float:
     """Returns above / below, and 0 where below is 0."""
     above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
-    found: Float = np.divide(above, below, out=np.zeros(np.broadcast(above, below).shape), where=below > 0)
-    return found
+    quotient: Float = np.divide(above, below, out=np.zeros(np.broadcast(above, below).shape), where=below > 0)
+    return quotient
 
 
 def percent_points(values: Float) -> tuple[float, float]:
@@ -110,7 +110,7 @@ def called(metric: str, report: Json) -> str:
     return metric if label is None else f"{metric} of {label!r}"
 
 
-def summary(report: Json, metrics: Sequence[str]) -> str:
+def summarize_metrics(report: Json, metrics: Sequence[str]) -> str:
     """Returns one line for the terminal: "accuracy 0.913 (0.893 to 0.931), macro_f1 ... on 872 examples"."""
     parts = []
     for name in metrics:
@@ -158,15 +158,15 @@ def verdict(report: Json, metric: str = "") -> tuple[str, bool]:
             f"The model and {best['name']} both have {name} 1.000: these examples are too easy to compare them.",
             False,
         )
-    told = f"The model ({name} {report[metric]:z.3f}, 95% interval {low:z.3f} to {high:z.3f})"
+    text = f"The model ({name} {report[metric]:z.3f}, 95% interval {low:z.3f} to {high:z.3f})"
     beats, more = low > value, ""
-    if found := best.get("difference", {}).get(metric):
-        told, beats = f"The model ({name} {report[metric]:z.3f})", found["low"] > 0
-        interval = f"95% interval {found['low']:+z.3f} to {found['high']:+z.3f}"
-        on = f" on {found['examples']:,} examples" if found["examples"] < report["examples"] else ""
-        more = f"; the difference{on} is {found['difference']:+z.3f} ({interval})"
+    if difference := best.get("difference", {}).get(metric):
+        text, beats = f"The model ({name} {report[metric]:z.3f})", difference["low"] > 0
+        interval = f"95% interval {difference['low']:+z.3f} to {difference['high']:+z.3f}"
+        on = f" on {difference['examples']:,} examples" if difference["examples"] < report["examples"] else ""
+        more = f"; the difference{on} is {difference['difference']:+z.3f} ({interval})"
     verb = "beats" if beats else "does not beat" if report[metric] <= value else "does not clearly beat"
-    return f"{told} {verb} {best['name']} ({value:z.3f}){more}.", beats
+    return f"{text} {verb} {best['name']} ({value:z.3f}){more}.", beats
 
 
 def baseline_notes(report: Mapping[str, object], metric: str = "") -> list[str]:
@@ -181,15 +181,15 @@ def with_intervals(report: Json) -> JsonObject:
     Each row of "per_label" gets "interval_95", that of its recall. Each bin of "calibration" gets "low" and "high",
     those of the fraction that is correct.
     """
-    found = dict(report)
+    result = dict(report)
     if labels := report.get("per_label"):
-        found["per_label"] = {
+        result["per_label"] = {
             label: {**row, "interval_95": wilson(row["recall"] * row["examples"], row["examples"])}
             for label, row in labels.items()
         }
     if bins := report.get("calibration"):
         bounds = [wilson(one["right"] * one["answers"], one["answers"]) for one in bins]
-        found["calibration"] = [
+        result["calibration"] = [
             {**one, "low": low, "high": high} for one, (low, high) in zip(bins, bounds, strict=True)
         ]
-    return found
+    return result

@@ -34,7 +34,7 @@ CELLS = 1_000_000  # numbers of an array of the bootstrap; a dozen are held at o
 
 
 @dataclass(frozen=True)
-class Cells:
+class LabelCells:
     """Pairs of labels that occur: true and predicted label by number, the number of examples, and the weight of each.
     4 x (C,)"""
 
@@ -98,17 +98,19 @@ class Confusion:
         """The model's labels, then the unknown ones."""
         return (*self.labels, *sorted(self.unknown))
 
-    def cells(self) -> "Cells":
+    def cells(self) -> "LabelCells":
         """Returns the pairs that occur."""
         index = {label: i for i, label in enumerate(self.all_labels)}
         rows = [(index[truth], index[predicted], n) for (truth, predicted, _), n in self.weighted.items()]
         truth, predicted, count = np.array(rows, np.int64).reshape(-1, 3).T
-        return Cells(truth, predicted, count, np.array([weight for *_, weight in self.weighted], np.float64))
+        return LabelCells(truth, predicted, count, np.array([weight for *_, weight in self.weighted], np.float64))
 
     def degenerate(self) -> str | None:
         """The only predicted label, where the true labels differ."""
-        given = {predicted for _, predicted in self.pairs}
-        return next(iter(given)) if len(given) == 1 and len({truth for truth, _ in self.pairs}) > 1 else None
+        labels_given = {predicted for _, predicted in self.pairs}
+        return (
+            next(iter(labels_given)) if len(labels_given) == 1 and len({truth for truth, _ in self.pairs}) > 1 else None
+        )
 
     def compute(self) -> dict[str, float]:
         """Returns every metric without its interval."""
@@ -117,12 +119,12 @@ class Confusion:
     def _metrics_of(self, right: Float, truth: Float, predicted: Float) -> dict[str, Float]:
         of_f1 = self.of_f1
         positive = None if of_f1 is None else self.labels.index(of_f1)
-        found = metrics_of(right, truth, predicted, positive=positive)
+        metrics = compute_confusion_metrics(right, truth, predicted, positive=positive)
         if self.outside is not None:
             inner = np.array([label != self.outside for label in self.all_labels])
             parts = (sums[..., inner].sum(-1) for sums in (right, truth, predicted))
-            found["micro_f1"] = micro_f1(*parts)
-        return found
+            metrics["micro_f1"] = micro_f1(*parts)
+        return metrics
 
     def _sums(self) -> tuple[Float, Float, Float]:
         cells = self.cells()
@@ -164,14 +166,14 @@ class Confusion:
 
     def undefined(self) -> dict[str, str]:
         """Returns metrics that are not defined for these examples, with the reason."""
-        truth, found = {truth for truth, _ in self.pairs}, {}
+        truth, reasons = {truth for truth, _ in self.pairs}, {}
         if len(truth) == 1:
-            found["mcc"] = f"every example has the label {next(iter(truth))!r}"
+            reasons["mcc"] = f"every example has the label {next(iter(truth))!r}"
         if self.of_f1 is not None and self.of_f1 not in truth:
-            found["f1"] = f"no example has the label {self.of_f1!r}"
+            reasons["f1"] = f"no example has the label {self.of_f1!r}"
         if truth == {self.outside}:
-            found["micro_f1"] = f"every example has the label {self.outside!r}"
-        return found
+            reasons["micro_f1"] = f"every example has the label {self.outside!r}"
+        return reasons
 
 
 @dataclass
@@ -197,8 +199,8 @@ class ListedConfusion(Confusion):
         counts_NC = sparse.csr_array((np.ones(len(columns)), (np.arange(len(columns)), columns)), shape=shape)
 
         def metrics_of(counts: Float) -> Mapping[str, Float]:
-            found = self._metrics_of(*sums(cells, np.atleast_2d(counts), labels))
-            return found if counts.ndim > 1 else {name: values[0] for name, values in found.items()}
+            metrics = self._metrics_of(*sums(cells, np.atleast_2d(counts), labels))
+            return metrics if counts.ndim > 1 else {name: values[0] for name, values in metrics.items()}
 
         return counts_NC, metrics_of
 
@@ -221,8 +223,8 @@ def rarest(examples: Mapping[str, int]) -> tuple[str, float] | None:
 def leading(metrics: tuple[str, ...], report: Json) -> tuple[str, ...]:
     """Returns the metrics of a report, with macro F1 before accuracy where a label of the examples is rare."""
     counts = {label: row["examples"] for label, row in report.get("per_label", {}).items() if row["examples"]}
-    wanted = metrics[:2] == ("accuracy", "macro_f1") and rarest(counts)
-    if wanted:
+    imbalanced = metrics[:2] == ("accuracy", "macro_f1") and rarest(counts)
+    if imbalanced:
         return ("macro_f1", "accuracy", *metrics[2:])
     return tuple(name for name in metrics if name in report) or metrics  # rows of another kind have other metrics
 
@@ -233,7 +235,7 @@ def most_confused(pairs: Mapping[tuple[str, str], int], most: int = CONFUSED) ->
     return heapq.nsmallest(most, wrong, key=lambda row: (-row[2], row[:2]))
 
 
-def sums(cells: Cells, counts: Int | Float, labels: int) -> tuple[Float, Float, Float]:
+def sums(cells: LabelCells, counts: Int | Float, labels: int) -> tuple[Float, Float, Float]:
     """Returns how often each label is correct, true and predicted, times weight. counts (R, C) -> 3 x (R, L)"""
     from scipy import sparse
 
@@ -248,7 +250,9 @@ def sums(cells: Cells, counts: Int | Float, labels: int) -> tuple[Float, Float, 
     return per_label(truth[right], every[right]), per_label(truth, every), per_label(predicted, every)
 
 
-def metrics_of(right: Float, truth: Float, predicted: Float, *, positive: int | None) -> dict[str, Float]:
+def compute_confusion_metrics(
+    right: Float, truth: Float, predicted: Float, *, positive: int | None
+) -> dict[str, Float]:
     """Returns the metrics of one or many sums over examples. right, truth, predicted (..., L) -> (...) each.
 
     accuracy; macro_f1, over the labels that occur; mcc (Matthews correlation coefficient, Gorodkin 2004 for L > 2); and
@@ -281,7 +285,7 @@ def micro_f1(right: Float, truth: Float, predicted: Float) -> Float:
 
 
 def bootstrap(
-    cells: Cells,
+    cells: LabelCells,
     labels: int,
     metrics_of: Callable[[Float, Float, Float], Mapping[str, Float]],
     *,
@@ -295,16 +299,16 @@ def bootstrap(
     count, total = cells.count, int(cells.count.sum())
     if not total:
         return {}
-    rng, found = np.random.default_rng(seed), dict[str, list[Float]]()
+    rng, samples = np.random.default_rng(seed), dict[str, list[Float]]()
     at_once = max(1, CELLS // max(labels, len(count)))
     for start in range(0, resamples, at_once):
         draws_RC = rng.multinomial(total, count / total, size=min(at_once, resamples - start))
         for name, values in metrics_of(*sums(cells, draws_RC, labels)).items():
-            found.setdefault(name, []).append(np.array(values))  # a view would keep a number for each label
-    return {name: list(percent_points(np.concatenate(values))) for name, values in found.items()}
+            samples.setdefault(name, []).append(np.array(values))  # a view would keep a number for each label
+    return {name: list(percent_points(np.concatenate(values))) for name, values in samples.items()}
 
 
-def _matrix(cells: Cells, labels: int) -> list[list[int]]:
+def _matrix(cells: LabelCells, labels: int) -> list[list[int]]:
     """Rows: true, columns: predicted. Examples are counted without weights."""
     matrix = np.zeros((labels, labels), np.int64)
     np.add.at(matrix, (cells.truth, cells.predicted), cells.count)

@@ -46,8 +46,8 @@ class LabelSets:
     @property
     def unknown(self) -> dict[str, int]:
         """True labels that the model does not know, with their numbers of examples."""
-        found = sorted(frozenset().union(*self.truth) - set(self.labels))
-        return {label: sum(label in labels for labels in self.truth) for label in found}
+        unknown = sorted(frozenset().union(*self.truth) - set(self.labels))
+        return {label: sum(label in labels for labels in self.truth) for label in unknown}
 
     def compute(self) -> dict[str, float]:
         """Returns every metric without its interval."""
@@ -60,7 +60,7 @@ class LabelSets:
         counts, of_sums = self.units()
         right_L, true_L, predicted_L = np.split(counts.sum(0)[:-2], 3)
         precision, recall, f1 = per_label(right_L, true_L, predicted_L)
-        given = set(self.predicted)
+        sets = set(self.predicted)
         return {
             "examples": self.total,
             **self.compute(),
@@ -77,7 +77,7 @@ class LabelSets:
             },
             "labels": list(names),
             "unknown_labels": self.unknown,
-            "all_given": sorted(self.predicted[0]) if len(given) == 1 < len(set(self.truth)) else None,
+            "all_given": sorted(self.predicted[0]) if len(sets) == 1 < len(set(self.truth)) else None,
             "undefined": {} if true_L.any() else dict.fromkeys(("micro_f1", "macro_f1"), "no example has a label"),
         }
 
@@ -90,15 +90,15 @@ class LabelSets:
         columns = []
         for truth, predicted in zip(self.truth, self.predicted, strict=True):
             kinds = enumerate((truth & predicted, truth, predicted))
-            found = [kind * width + number[label] for kind, labels in kinds for label in labels]
-            columns.append([*found, *([3 * width] if truth == predicted else []), 3 * width + 1])
+            columns_of = [kind * width + number[label] for kind, labels in kinds for label in labels]
+            columns.append([*columns_of, *([3 * width] if truth == predicted else []), 3 * width + 1])
         rows = np.repeat(np.arange(self.total), [*map(len, columns)])
         flat = np.array([column for row in columns for column in row], np.int64)
         counts = sparse.csr_array((np.ones(len(flat)), (rows, flat)), shape=(self.total, 3 * width + 2))
-        return counts, partial(metrics_of, labels=width)
+        return counts, partial(compute_label_set_metrics, labels=width)
 
 
-def metrics_of(sums: ArrayLike, labels: int) -> dict[str, Float]:
+def compute_label_set_metrics(sums: ArrayLike, labels: int) -> dict[str, Float]:
     """micro_f1 over all decisions, macro_f1 over the labels, exact: whole sets. sums (..., 3 L + 2) -> (...)"""
     sums = np.asarray(sums, np.float64)
     right, truth, predicted = np.split(sums[..., :-2], 3, axis=-1)

@@ -39,8 +39,8 @@ class Numbers:
 
     def compute(self) -> dict[str, float]:
         """Returns every metric without its interval."""
-        found = metrics_of(np.array(self.truth), np.array(self.predicted), self.threshold)
-        return {name: float(value) for name, value in found.items()}
+        metrics = compute_number_metrics(np.array(self.truth), np.array(self.predicted), self.threshold)
+        return {name: float(value) for name, value in metrics.items()}
 
     def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> JsonObject:
         """Returns every metric with its 95% bootstrap interval, as JSON values."""
@@ -49,7 +49,7 @@ class Numbers:
         resamples = min(resamples, max(200, SORTED // max(1, self.total)))
         for _ in range(resamples if self.total else 0):
             rows = rng.integers(self.total, size=self.total)
-            for name, value in metrics_of(truth_N[rows], predicted_N[rows], self.threshold).items():
+            for name, value in compute_number_metrics(truth_N[rows], predicted_N[rows], self.threshold).items():
                 drawn.setdefault(name, []).append(value)
         flat = len(set(self.predicted)) == 1 < len(set(self.truth))
         return {
@@ -63,27 +63,27 @@ class Numbers:
 
     def undefined(self) -> dict[str, str]:
         """Returns metrics that are not defined for these examples, with the reason."""
-        found = {}
+        reasons = {}
         if len(set(self.truth)) == 1:
-            found = dict.fromkeys(("pearson", "spearman"), f"every example has the number {self.truth[0]:g}")
+            reasons = dict.fromkeys(("pearson", "spearman"), f"every example has the number {self.truth[0]:g}")
         if self.threshold is not None and all(number < self.threshold for number in self.truth):
-            found["f1"] = f"no example has {self.threshold:g} or more"
-        return found
+            reasons["f1"] = f"no example has {self.threshold:g} or more"
+        return reasons
 
 
-def metrics_of(truth: Float, predicted: Float, threshold: float | None = None) -> dict[str, Float]:
+def compute_number_metrics(truth: Float, predicted: Float, threshold: float | None = None) -> dict[str, Float]:
     """truth, predicted (N,) -> each metric. A correlation with a constant is 0."""
     from scipy.stats import rankdata
 
-    found: dict[str, Float] = {
+    metrics: dict[str, Float] = {
         "pearson": correlation(truth, predicted),
         "spearman": correlation(rankdata(truth), rankdata(predicted)),  # ties have their mean rank
         "mse": ratio(((truth - predicted) ** 2).sum(), len(truth)),
     }
     if threshold is not None:
-        above, given = truth >= threshold, predicted >= threshold
-        found["f1"] = ratio(2 * (above & given).sum(), above.sum() + given.sum())
-    return found
+        above, predicted_above = truth >= threshold, predicted >= threshold
+        metrics["f1"] = ratio(2 * (above & predicted_above).sum(), above.sum() + predicted_above.sum())
+    return metrics
 
 
 def correlation(a: Float, b: Float) -> Float:

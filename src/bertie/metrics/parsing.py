@@ -55,13 +55,18 @@ class ParseScores:
         """Counts more sentences. Raises ValueError when the numbers of words differ."""
         for true_arcs, given_arcs in zip(truth, predicted, strict=True):
             counts: dict[tuple[str, str], list[int]] = {_WORDS: [0, 0, 0]}
-            for (head, relation), (given_head, given) in zip(true_arcs, given_arcs, strict=True):
-                found = head == given_head
-                counts[_WORDS][0] += found
-                counts[_WORDS][1] += found and relation == given
+            for (head, relation), (given_head, predicted_relation) in zip(true_arcs, given_arcs, strict=True):
+                right_head = head == given_head
+                counts[_WORDS][0] += right_head
+                counts[_WORDS][1] += right_head and relation == predicted_relation
                 counts[_WORDS][2] += 1
                 _count(counts, "head", str(head), str(given_head))
-                _count(counts, "relation", self._class(relation), self._class(given) if found else WRONG_HEAD)
+                _count(
+                    counts,
+                    "relation",
+                    self._class(relation),
+                    self._class(predicted_relation) if right_head else WRONG_HEAD,
+                )
                 if relation not in self.labels:
                     self.unknown[str(relation)] = self.unknown.get(str(relation), 0) + 1
             self.sentences.append(counts)
@@ -91,12 +96,12 @@ class ParseScores:
             "labels": [name for name in relations if name != WRONG_HEAD],
             "per_label": {
                 name: {
-                    "precision": float(ratio(right, given)),
+                    "precision": float(ratio(right, predicted_count)),
                     "recall": float(ratio(right, true)),
-                    "f1": float(ratio(2 * right, given + true)),
+                    "f1": float(ratio(2 * right, predicted_count + true)),
                     "examples": int(true),
                 }
-                for name, (right, given, true) in relations.items()
+                for name, (right, predicted_count, true) in relations.items()
                 if name != WRONG_HEAD
             },
             "unknown_labels": self.unknown,
@@ -111,10 +116,10 @@ class ParseScores:
         return sorted({key for counts in self.sentences for key in counts})
 
 
-def _count(counts: dict[tuple[str, str], list[int]], kind: str, true: str, given: str) -> None:
+def _count(counts: dict[tuple[str, str], list[int]], kind: str, true: str, predicted: str) -> None:
     counts.setdefault((kind, true), [0, 0, 0])[2] += 1
-    counts.setdefault((kind, given), [0, 0, 0])[1] += 1
-    counts[kind, true][0] += true == given
+    counts.setdefault((kind, predicted), [0, 0, 0])[1] += 1
+    counts[kind, true][0] += true == predicted
 
 
 def _metrics_of(sums: Float, keys: Sequence[tuple[str, str]]) -> dict[str, Float]:
@@ -124,8 +129,8 @@ def _metrics_of(sums: Float, keys: Sequence[tuple[str, str]]) -> dict[str, Float
     words = sums_K3[..., kinds == _WORDS[0], :].sum(-2)
 
     def macro_f1(kind: str) -> Float:
-        right, given, true = np.moveaxis(sums_K3[..., kinds == kind, :], -1, 0)
-        return ratio(ratio(2 * right, given + true).sum(-1), (given + true > 0).sum(-1))
+        right, answers, true = np.moveaxis(sums_K3[..., kinds == kind, :], -1, 0)
+        return ratio(ratio(2 * right, answers + true).sum(-1), (answers + true > 0).sum(-1))
 
     return {
         "las": ratio(words[..., 1], words[..., 2]),

@@ -25,9 +25,9 @@ class Accuracy:
 
     def add(self, truth: Iterable[str], predicted: Iterable[str]) -> None:
         """Counts more questions."""
-        for true, given in zip(truth, predicted, strict=True):
-            self.right.append(true == given)
-            self.answers.add(given)
+        for true, answer in zip(truth, predicted, strict=True):
+            self.right.append(true == answer)
+            self.answers.add(answer)
             self.truths.add(true)
 
     @property
@@ -75,7 +75,7 @@ class Ranking:
 
     def compute(self) -> dict[str, float]:
         """Returns every metric without its interval."""
-        return {name: float(value) for name, value in means(self.units()[0].sum(0)).items()}
+        return {name: float(value) for name, value in average_rankings(self.units()[0].sum(0)).items()}
 
     def report(self) -> JsonObject:
         """Returns every metric with its 95% interval over questions, as JSON values."""
@@ -86,13 +86,15 @@ class Ranking:
             "questions": len(answered),
             "questions_without_answer": len(self.questions) - len(answered),
             **self.compute(),
-            "interval_95": Bootstrap(answered).intervals(means),
+            "interval_95": Bootstrap(answered).intervals(average_rankings),
             "undefined": {} if len(answered) else dict.fromkeys(self.compute(), "no question has an answer"),
         }
 
     def units(self) -> tuple[Float, MetricsOf]:
         """Returns `of_question` of each question. (N, 4)"""
-        return np.array([of_question(found) for found in self.questions.values()], np.float64).reshape(-1, 4), means
+        return np.array([of_question(question) for question in self.questions.values()], np.float64).reshape(
+            -1, 4
+        ), average_rankings
 
 
 def of_question(passages: Iterable[tuple[float, bool]]) -> tuple[float, float, float, float]:
@@ -104,10 +106,10 @@ def of_question(passages: Iterable[tuple[float, bool]]) -> tuple[float, float, f
     ranks = [rank for rank, (_, right) in enumerate(ordered, 1) if right]
     if not ranks:
         return 0.0, 0.0, 0.0, 0.0
-    precision = sum(found / rank for found, rank in enumerate(ranks, 1)) / len(ranks)
+    precision = sum(hits / rank for hits, rank in enumerate(ranks, 1)) / len(ranks)
     return 1 / ranks[0], (1 / ranks[0] if ranks[0] <= CUT else 0.0), precision, 1.0
 
 
-def means(sums: Float) -> dict[str, Float]:
+def average_rankings(sums: Float) -> dict[str, Float]:
     """sums (..., 4) of `of_question` -> mrr, mrr@10, map: (...) each"""
     return {name: ratio(sums[..., i], sums[..., 3]) for i, name in enumerate(("mrr", "mrr@10", "map"))}

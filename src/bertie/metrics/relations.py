@@ -40,15 +40,15 @@ class RelationScores(Confusion):
 
     def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> JsonObject:
         """Returns the report of `Confusion`, and auprc with its interval."""
-        found, total = super().report(resamples=resamples, seed=seed), len(self.truth)
+        report, total = super().report(resamples=resamples, seed=seed), len(self.truth)
         if total:
             rng, areas = np.random.default_rng(seed), []
             at_once = max(1, _BLOCK_WEIGHTS // total)
             for start in range(0, resamples, at_once):
                 rows = min(at_once, resamples - start)
                 areas.append(self._areas(rng.multinomial(total, np.full(total, 1 / total), size=rows)))
-            found["interval_95"]["auprc"] = list(percent_points(np.concatenate(areas)))
-        return found
+            report["interval_95"]["auprc"] = list(percent_points(np.concatenate(areas)))
+        return report
 
     def _areas(self, times_RN: Float | NDArray[np.int64]) -> Float:
         if not self.truth:
@@ -66,11 +66,11 @@ def mean_area(scores_NL: NDArray[np.float32], truth_N: NDArray[np.int64], times_
         order = np.argsort(-scores_N, kind="stable")
         last_of_equals = np.append(scores_N[order][:-1] != scores_N[order][1:], True)
         times, is_true = times_RN[:, order], truth_N[order] == label
-        found = np.cumsum(times * is_true, -1)[:, last_of_equals]
-        given = np.cumsum(times, -1)[:, last_of_equals]
-        precision = np.where(given > 0, ratio(found, given), 1.0)
-        recall = ratio(found, found[:, -1:])
+        hits = np.cumsum(times * is_true, -1)[:, last_of_equals]
+        answers = np.cumsum(times, -1)[:, last_of_equals]
+        precision = np.where(answers > 0, ratio(hits, answers), 1.0)
+        recall = ratio(hits, hits[:, -1:])
         precision_before = np.column_stack([np.ones(len(times)), precision[:, :-1]])
         areas += (np.diff(recall, axis=1, prepend=0.0) * (precision + precision_before) / 2).sum(-1)
-        curves += found[:, -1] > 0
+        curves += hits[:, -1] > 0
     return ratio(areas, curves)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertie.metrics.base import Float
 
-Kind = Literal["temperature", "vector"]
+ScalingKind = Literal["temperature", "vector"]
 _MAX_FACTOR = 20.0  # of a temperature, and of its inverse; of a shift
 _MIN_PROBABILITY = 1e-12  # of a probability, whose logarithm is taken
 
@@ -45,7 +45,7 @@ class Scaling:
     @classmethod
     def fitted(
         cls,
-        kind: Kind,
+        kind: ScalingKind,
         logits: ArrayLike,
         truth: ArrayLike,
         windows: ArrayLike | None = None,
@@ -79,7 +79,7 @@ class Scaling:
 class _Fit:
     """The negative log-likelihood of examples as a function of the logarithms of the scales, and of the shifts."""
 
-    kind: Kind
+    kind: ScalingKind
     logits_WL: Float
     truth_EL: NDArray[np.bool_]
     first_E: NDArray[np.int64]

@@ -6,14 +6,14 @@ from math import sqrt
 from typing import Any
 
 from bertie.files import JsonObject
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 
 
 @dataclass
 class SeveralScores:
     """The scores of each task by name, and its main metric."""
 
-    parts: Mapping[str, tuple[Scores, str]]
+    parts: Mapping[str, tuple[ScoreCounter, str]]
 
     @property
     def total(self) -> int:
@@ -27,19 +27,19 @@ class SeveralScores:
         return {f"{name}/{metric}": label for name, of in parts for metric, label in of.items()}
 
     @property
-    def seen(self) -> dict[str, tuple[Scores, str]]:
+    def seen(self) -> dict[str, tuple[ScoreCounter, str]]:
         """The tasks with examples."""
         return {name: part for name, part in self.parts.items() if part[0].total}
 
     def add(self, truth: Iterable[Any], predicted: Iterable[Any]) -> None:
         """Counts labels and predictions that name their task: (task, label) each."""
-        for (name, true), (_, given) in zip(truth, predicted, strict=True):
-            self.parts[name][0].add([true], [given])
+        for (name, true), (_, answer) in zip(truth, predicted, strict=True):
+            self.parts[name][0].add([true], [answer])
 
     def compute(self) -> Mapping[str, float]:
         """Returns the mean of the main metrics, and each of them as "task/metric"."""
-        found = {f"{name}/{metric}": float(scores.compute()[metric]) for name, (scores, metric) in self.seen.items()}
-        return {"mean": sum(found.values()) / max(1, len(found)), **found}
+        values = {f"{name}/{metric}": float(scores.compute()[metric]) for name, (scores, metric) in self.seen.items()}
+        return {"mean": sum(values.values()) / max(1, len(values)), **values}
 
     def report(self) -> JsonObject:
         """Returns the same with intervals, and all metrics of each task as "parts".

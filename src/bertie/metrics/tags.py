@@ -66,17 +66,17 @@ def tag_entities(tags: _Tags, *, strict: bool = False, closed: bool = False) -> 
 
     strict: only those whose first tag is B or S, as in its strict mode of IOB2; closed: and the last E or S, of IOBES.
     """
-    found: list[Entity] = []
-    before, of, start, opened = OUTSIDE, "", 0, False
+    entities: list[Entity] = []
+    before, of, start, in_scheme = OUTSIDE, "", 0, False
     for i, tag in enumerate([*tags, OUTSIDE]):
         prefix, type = split_tag(tag)
         if prefix in "IE" and before in "BI" and type == of:
             before = prefix
             continue
-        if before != OUTSIDE and (opened or not strict) and (before in "ES" or not closed):
-            found.append(Entity(of, start, i))
-        before, of, start, opened = prefix, type, i, prefix in "BS"
-    return found
+        if before != OUTSIDE and (in_scheme or not strict) and (before in "ES" or not closed):
+            entities.append(Entity(of, start, i))
+        before, of, start, in_scheme = prefix, type, i, prefix in "BS"
+    return entities
 
 
 def rewrite(tags: _Tags, scheme: Scheme) -> list[str]:
@@ -124,17 +124,17 @@ class TagScores:
 
     def add(self, truth: Iterable[_Tags], predicted: Iterable[_Tags]) -> None:
         """Counts more sentences. Raises ValueError when the numbers of words differ."""
-        for true, given in zip(truth, predicted, strict=True):
+        for true, tags_given in zip(truth, predicted, strict=True):
             true = rewrite(true, self.scheme)
             counts: dict[tuple[str, str], list[int]] = {}
             read = partial(tag_entities, strict=self.strict, closed=self.strict and self._bioes)
-            true_entities, given_entities = read(true), read(given)
+            true_entities, given_entities = read(true), read(tags_given)
             right = set(true_entities) & set(given_entities)
-            for column, found in enumerate((right, given_entities, true_entities)):
-                for entity in found:
+            for column, entities in enumerate((right, given_entities, true_entities)):
+                for entity in entities:
                     counts.setdefault(("entity", entity.type), [0, 0, 0])[column] += 1
             self.confused.update(_confused(true_entities, given_entities))
-            for t, g in zip(true, given, strict=True):
+            for t, g in zip(true, tags_given, strict=True):
                 counts.setdefault(("tag", g), [0, 0, 0])[1] += 1
                 counts.setdefault(("tag", t), [0, 0, 0])[2] += 1
                 counts["tag", g][0] += t == g
@@ -153,14 +153,14 @@ class TagScores:
         sums = counts.sum(0).reshape(-1, 3)
         types = [i for i, (kind, _) in enumerate(keys) if kind == "entity"]
         tags = {name: sums[i] for i, (kind, name) in enumerate(keys) if kind == "tag"}
-        given = [name for name, (_, predicted, _) in tags.items() if predicted]
+        names_given = [name for name, (_, predicted, _) in tags.items() if predicted]
         return {
             "examples": self.total,
             **self.compute(),
             "interval_95": Bootstrap(counts).intervals(of_sums),
             "words": int(sum(true for _, _, true in tags.values())),
             "labels": (names := [keys[i][1] for i in types]),
-            "confusion": [[self.confused[true, given] for given in (*names, "")] for true in (*names, "")]
+            "confusion": [[self.confused[true, answer] for answer in (*names, "")] for true in (*names, "")]
             if len(names) <= MATRIX
             else None,
             "most_confused": most_confused(self.confused),
@@ -174,7 +174,9 @@ class TagScores:
                 for i in types
             },
             "unknown_labels": {n: int(true) for n, (_, _, true) in tags.items() if true and n not in self.labels},
-            "all_given": given[0] if len(given) == 1 and sum(true > 0 for _, _, true in tags.values()) > 1 else None,
+            "all_given": names_given[0]
+            if len(names_given) == 1 and sum(true > 0 for _, _, true in tags.values()) > 1
+            else None,
             "undefined": {}
             if any(sums[i, 2] for i in types)
             else dict.fromkeys(("f1", "recall", "macro_f1", "tag_macro_f1"), "no sentence has an entity"),
@@ -209,16 +211,16 @@ class TagScores:
         }
 
 
-def _confused(truth: Sequence[Entity], given: Sequence[Entity]) -> Iterator[tuple[str, str]]:
+def _confused(truth: Sequence[Entity], predicted: Sequence[Entity]) -> Iterator[tuple[str, str]]:
     """Returns the types of entities with a common word, first those with the same words; "" where there is no other."""
-    owner = {word: entity for entity in given for word in range(entity.start, entity.end)}
+    owner = {word: entity for entity in predicted for word in range(entity.start, entity.end)}
     met = set()
     for entity in truth:
         others = [owner[word] for word in range(entity.start, entity.end) if word in owner]
         other = min(others, key=lambda one: one[1:] != entity[1:], default=None)
         met.update(others)
         yield entity.type, other.type if other else ""
-    for entity in given:
+    for entity in predicted:
         if entity not in met:
             yield "", entity.type
 

@@ -41,11 +41,11 @@ class Goal:
         """Returns the goal of this name. Raises UsageError for another name than those of GOALS, and other numbers."""
         if name == COST:
             return cls(name)
-        if found := F_BETA.fullmatch(name):
-            if (beta := float(found[1])) > 0:
+        if match := F_BETA.fullmatch(name):
+            if (beta := float(match[1])) > 0:
                 return cls(name, beta)
-        elif (found := AT_LEAST.fullmatch(name)) and 0 < float(found[2]) <= 1:
-            return cls(name, None, float(found[2]))
+        elif (match := AT_LEAST.fullmatch(name)) and 0 < float(match[2]) <= 1:
+            return cls(name, None, float(match[2]))
         own = "a share of your own above 0, at most 1" if AT_LEAST.fullmatch(name) else "numbers of your own above 0"
         raise UsageError(f"optimize is {name!r}. Choose one of {GOALS}, with {own}.")
 

@@ -25,7 +25,7 @@ _Value = Callable[[Float, Float], Float]
 
 
 @dataclass(frozen=True)
-class Measure:
+class WrittenMeasure:
     """A row of the table of measures.
 
     make: its name -> the counts (K,) of an answer and its target; and the value, from the sums of counts (..., K) and
@@ -39,27 +39,27 @@ class Measure:
 
 
 def _mean(sums: Float, examples: Float) -> Float:
-    found: Float = sums[..., 0] / np.maximum(examples, 1)
-    return found
+    means: Float = sums[..., 0] / np.maximum(examples, 1)
+    return means
 
 
 def _exact(name: str) -> tuple[_Counts, _Value]:
-    return (lambda given, true: [float(given.split() == true.split())]), _mean
+    return (lambda predicted, true: [float(predicted.split() == true.split())]), _mean
 
 
 def _spaces(name: str) -> tuple[_Counts, _Value]:
     """F1 of the places of spaces. A place is the number of characters before it; it is right where the target has a
     space too, and all characters before it are those of the target."""
 
-    def counts(given: str, true: str) -> Sequence[float]:
-        (own, own_places), (known, known_places) = map(_places, (given, true))
+    def counts(predicted: str, true: str) -> Sequence[float]:
+        (own, own_places), (known, known_places) = map(_places, (predicted, true))
         same = next((i for i, (a, b) in enumerate(zip(own, known, strict=False)) if a != b), min(len(own), len(known)))
         right = sum(place <= same for place in own_places & known_places)
         return [2 * right, len(own_places) + len(known_places)]
 
     def value(sums: Float, examples: Float) -> Float:
-        found: Float = sums[..., 0] / np.maximum(sums[..., 1], 1)
-        return found
+        share: Float = sums[..., 0] / np.maximum(sums[..., 1], 1)
+        return share
 
     return counts, value
 
@@ -77,9 +77,9 @@ def _sacrebleu(name: str) -> tuple[_Counts, _Value]:
 
     metric: Any = BLEU() if name == "bleu" else CHRF()
 
-    def counts(given: str, true: str) -> Sequence[float]:
-        found: Sequence[float] = metric._extract_corpus_statistics([given], [[true]])[0]
-        return found
+    def counts(predicted: str, true: str) -> Sequence[float]:
+        statistics: Sequence[float] = metric._extract_corpus_statistics([predicted], [[true]])[0]
+        return statistics
 
     def value(sums: Float, examples: Float) -> Float:
         return np.apply_along_axis(lambda row: metric._compute_score_from_stats(row.tolist()).score, -1, sums)
@@ -91,19 +91,19 @@ def _rouge(name: str) -> tuple[_Counts, _Value]:
     from rouge_score.rouge_scorer import RougeScorer
 
     scorer = RougeScorer([name])
-    return (lambda given, true: [scorer.score(true, given)[name].fmeasure]), _mean
+    return (lambda predicted, true: [scorer.score(true, predicted)[name].fmeasure]), _mean
 
 
-MEASURES: Registry[Measure] = Registry(
+MEASURES: Registry[WrittenMeasure] = Registry(
     "measure",
     [
-        ("exact_match", Measure(_exact)),
-        ("space_f1", Measure(_spaces, chosen=True)),
-        ("chrf", Measure(_sacrebleu, "sacrebleu")),
-        ("bleu", Measure(_sacrebleu, "sacrebleu")),
-        ("rouge1", Measure(_rouge, "rouge_score")),
-        ("rouge2", Measure(_rouge, "rouge_score")),
-        ("rougeL", Measure(_rouge, "rouge_score")),
+        ("exact_match", WrittenMeasure(_exact)),
+        ("space_f1", WrittenMeasure(_spaces, chosen=True)),
+        ("chrf", WrittenMeasure(_sacrebleu, "sacrebleu")),
+        ("bleu", WrittenMeasure(_sacrebleu, "sacrebleu")),
+        ("rouge1", WrittenMeasure(_rouge, "rouge_score")),
+        ("rouge2", WrittenMeasure(_rouge, "rouge_score")),
+        ("rougeL", WrittenMeasure(_rouge, "rouge_score")),
     ],
 )
 
@@ -139,10 +139,10 @@ class WrittenScores:
 
     def add(self, truth: Iterable[str], predicted: Iterable[str]) -> None:
         """Counts more examples."""
-        for true, given in zip(truth, predicted, strict=True):
+        for true, answer in zip(truth, predicted, strict=True):
             for name, (counts, _) in self._made.items():
-                self._rows[name].append(counts(given, true))
-            for known, text in zip(self.seen, (true, given), strict=True):
+                self._rows[name].append(counts(answer, true))
+            for known, text in zip(self.seen, (true, answer), strict=True):
                 if len(known) < 2:
                     known.add(text)
 
@@ -157,10 +157,10 @@ class WrittenScores:
         """Returns every metric with its interval, and the only answer where there is one for different targets."""
         counts, of_sums = self.units()
         intervals = Bootstrap(counts).intervals(of_sums)
-        found: JsonObject = {"examples": self.total, **self.compute(), "interval_95": intervals}
-        truth, given = self.seen
-        found["all_given"] = next(iter(given)) if len(given) == 1 < len(truth) else None
-        return found
+        report: JsonObject = {"examples": self.total, **self.compute(), "interval_95": intervals}
+        truth, answers = self.seen
+        report["all_given"] = next(iter(answers)) if len(answers) == 1 < len(truth) else None
+        return report
 
     def units(self) -> tuple[Float, MetricsOf]:
         """Returns the number 1 and the counts of each measure (N, 1 + K), and the metrics of their sums."""

@@ -44,8 +44,8 @@ def check_adapter(folder: Path) -> None:
     name = next((name for name in ADAPTERS if (folder / name).is_file()), "")
     if not name:
         return
-    told = read_json(folder / ADAPTER) if (folder / ADAPTER).is_file() else {}
-    base = told.get("base_model_name_or_path") if isinstance(told, dict) else None
+    adapter = read_json(folder / ADAPTER) if (folder / ADAPTER).is_file() else {}
+    base = adapter.get("base_model_name_or_path") if isinstance(adapter, dict) else None
     raise refused_adapter(str(folder), name, str(base or "")[:200], alone=not (folder / "config.json").is_file())
 
 
@@ -78,8 +78,8 @@ def refused_adapter(where: str, name: str, base: str = "", *, alone: bool) -> Da
 
 def check_own_adapters(public: Mapping[str, object], where: str) -> None:
     """Raises DataError for a config.json with adapters of the library `adapters`."""
-    told = public.get("adapters")
-    if isinstance(told, dict) and told.get("adapters"):
+    adapters = public.get("adapters")
+    if isinstance(adapters, dict) and adapters.get("adapters"):
         raise DataError(
             f"{where} names adapters of the library adapters, which are not read. Merge one into the model there: "
             "model.merge_adapter(NAME), and save it without adapters."
@@ -91,13 +91,17 @@ def check_generation(folder: Path, public: Mapping[str, object]) -> None:
     config.json."""
     if not (folder / GENERATION).is_file():
         return
-    told = read_json(folder / GENERATION)
-    if not isinstance(told, dict):
-        raise DataError(f"{folder / GENERATION} holds a {type(told).__name__}; an object of settings was expected.")
-    odd = [name for name, neutral in NEUTRAL.items() if told.get(name) is not None and told[name] not in neutral]
-    odd += [name for name in _IDS if None not in (told.get(name), public.get(name)) and told[name] != public[name]]
+    settings = read_json(folder / GENERATION)
+    if not isinstance(settings, dict):
+        raise DataError(f"{folder / GENERATION} holds a {type(settings).__name__}; an object of settings was expected.")
+    odd = [
+        name for name, neutral in NEUTRAL.items() if settings.get(name) is not None and settings[name] not in neutral
+    ]
+    odd += [
+        name for name in _IDS if None not in (settings.get(name), public.get(name)) and settings[name] != public[name]
+    ]
     if odd:
-        shown = ", ".join(f"{name}={str(told[name])[:40]}" for name in odd[:5])
+        shown = ", ".join(f"{name}={str(settings[name])[:40]}" for name in odd[:5])
         raise DataError(
             f"{folder / GENERATION} sets {shown}, which is not read. Remove the file, and pass what you need as "
             "options of bertie write, such as --beams 4."

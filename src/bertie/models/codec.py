@@ -14,7 +14,7 @@ from typing import Any
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import Json, JsonObject
 from bertie.models.config import EncoderConfig
-from bertie.models.flat import NotRepresentable, built, placed
+from bertie.models.flat import NotRepresentable, built, place_settings
 
 CONFIG = "config.json"
 QUANTIZATION = "quantization_config"  # a key of it
@@ -37,8 +37,8 @@ VALUES: Mapping[str, Names] = {"hidden_act": ACTIVATIONS}
 
 def model_type(public: Mapping[str, object]) -> Any:
     """Returns the family of a config.json, with or without the prefix."""
-    named = public.get("model_type")
-    return named.removeprefix(OWN_TYPE) if isinstance(named, str) else named
+    type_name = public.get("model_type")
+    return type_name.removeprefix(OWN_TYPE) if isinstance(type_name, str) else type_name
 
 
 def only_here(own: Json) -> str:
@@ -93,8 +93,8 @@ class Codec:
         if not isinstance(own, dict):
             raise DataError(f"{where}: {OWN_KEY} is a {type(own).__name__}, not an object of keys and values.")
         try:
-            config = built(type(self.base), placed(self.base, fields, lenient=True))
-            return built(type(self.base), placed(config, own)) if own else config
+            config = built(type(self.base), place_settings(self.base, fields, lenient=True))
+            return built(type(self.base), place_settings(config, own)) if own else config
         except NotRepresentable as misfit:
             raise DataError(f"{where}: {self._shown(misfit)}") from None
         except BertieError as error:
@@ -114,11 +114,11 @@ class Codec:
     def public(self, config: EncoderConfig, original: Json) -> JsonObject:
         """Converts an EncoderConfig to config.json, on top of the `original` one. Without it, every key is written."""
         written, own = self._written(config), self.own(config)
-        named: JsonObject = (
+        fields: JsonObject = (
             {"model_type": OWN_TYPE + self.model_type, OWN_KEY: own} if own else {"model_type": self.model_type}
         )
         if not original:
-            return {**named, **self.fixed, "dtype": "float32", **written}
+            return {**fields, **self.fixed, "dtype": "float32", **written}
         public_keys = {key: value for key, value in original.items() if key != OWN_KEY}
         meant, flat = self.config(public_keys, CONFIG).flat(), config.flat()
         differing = {key for ours, key in self.keys.items() if meant.get(ours) != flat.get(ours)}
@@ -127,7 +127,7 @@ class Codec:
         for key in ("dtype", "torch_dtype"):
             if original.get(key) not in (None, "float32"):
                 changed[key] = "float32"  # what is saved, whatever was read
-        merged = {**original, **changed, **named}
+        merged = {**original, **changed, **fields}
         return merged if own else {key: value for key, value in merged.items() if key != OWN_KEY}
 
     def _written(self, config: EncoderConfig) -> dict[str, object]:

@@ -21,7 +21,7 @@ from bertie.models.kinds import (
     Attention,
     Disentangled,
     Full,
-    Inputs,
+    InputKind,
     LayerKind,
     Learned,
     LearnedRelative,
@@ -75,7 +75,7 @@ class EncoderConfig:
     attention: Annotated[Attention, Field(discriminator="kind")] = Full()
     layer: Annotated[LayerKind, Field(discriminator="kind")] = Residual()
     sharing: Annotated[Sharing, Field(discriminator="kind")] = Unshared()
-    inputs: Annotated[Inputs, Field(discriminator="kind")] = Tokens()
+    inputs: Annotated[InputKind, Field(discriminator="kind")] = Tokens()
     causal: bool = False  # left-to-right attention (the paper's LTR ablation, GPT)
     norm_type: Literal["layer", "rms", "affine", "unbiased"] = "layer"
     """affine: a scale and a shift of each feature (MobileBERT); unbiased: layer norm without a shift."""
@@ -150,7 +150,7 @@ class EncoderConfig:
 
     def flat(self) -> dict[str, object]:
         """Returns every field by its flat name. A kind is its name and its settings."""
-        return flat.flattened(self)
+        return flat.flatten_config(self)
 
     def get(self, name: str, default: object = None) -> object:
         """Returns a field by its flat name, or the default where this config's kinds have no such setting."""

@@ -50,12 +50,12 @@ from bertie.models.sentence import check_modules, module_folders
 from bertie.models.variant import CONFIG, Variant, method_of, read_public
 from bertie.models.weights import WeightsFolder, decoder_biases
 
-Precision = Literal["float32", "float16", "bfloat16"]
+FolderPrecision = Literal["float32", "float16", "bfloat16"]
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 UNPICKLE_LIMIT_S = 3600
 WIDTHS = ("embedding_dimension", "word_embedding_dimension")  # of a pooling of sentence-transformers 6, and of older
 _DENSE_INPUTS = "in_features"  # of a Dense module
-HALVES: dict[str, Precision] = {"F16": "float16", "BF16": "bfloat16"}  # as safetensors names them
+HALVES: dict[str, FolderPrecision] = {"F16": "float16", "BF16": "bfloat16"}  # as safetensors names them
 
 
 @dataclass(frozen=True)
@@ -65,16 +65,16 @@ class Converted:
     tensors: int
     bytes: int
     files: int
-    precision: Precision
+    precision: FolderPrecision
     copied: Sequence[str]
 
 
-def convert(
+def convert_folder(
     variant: Variant,
     source: Path,
     out: Path,
     *,
-    precision: Precision = "float32",
+    precision: FolderPrecision = "float32",
     shard_bytes: int | None = None,
     unsafe: bool = False,
     overwrite: bool = False,
@@ -85,8 +85,8 @@ def convert(
     by: as for folders.made_once. Raises DataError for a damaged folder or numbers too large for float16, UsageError
     for quantized weights and when `out` is not empty.
     """
-    if precision not in get_args(Precision):
-        raise UnknownName(f"Unknown precision {precision!r}. {nearest(precision, get_args(Precision))}")
+    if precision not in get_args(FolderPrecision):
+        raise UnknownName(f"Unknown precision {precision!r}. {nearest(precision, get_args(FolderPrecision))}")
     if shard_bytes is not None and shard_bytes < 1:
         raise UsageError(f"{shard_bytes:,} bytes per file are too few for weights.")
     check_other(out, source)
@@ -96,8 +96,8 @@ def convert(
             f"{source} --float -o NEW"
         )
 
-    def write(made: Path) -> JsonObject:
-        return asdict(_written(variant, source, made, precision, shard_bytes, unsafe))
+    def write(folder: Path) -> JsonObject:
+        return asdict(_written(variant, source, folder, precision, shard_bytes, unsafe))
 
     return Converted(**made_once(out, MODEL_FOLDER, by, write, overwrite=overwrite))
 
@@ -124,23 +124,25 @@ def save_like(model: TorchModel, folder: Path, source: Path) -> None:
     if model.packed or model.variant is None or precision == "float32":
         return
     with tempfile.TemporaryDirectory(prefix="bertie-convert-") as place:
-        convert(model.variant, folder, Path(place) / "model", precision=precision)
+        convert_folder(model.variant, folder, Path(place) / "model", precision=precision)
         for name in (WEIGHTS, CONFIG):
             shutil.copyfile(Path(place) / "model" / name, folder / name)
 
 
-def _precision(folder: Path) -> Precision:
+def _precision(folder: Path) -> FolderPrecision:
     """Returns the precision of a folder's weights; float32 where they differ or are quantized."""
-    found = set()
+    precisions = set()
     for path in weight_files(folder):
         with safe_open(path, "numpy") as file:
             kinds = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (not a mapping)
-            found |= {kind for kind in kinds if kind.startswith(("F", "BF"))}  # older files have buffers of integers
-    return HALVES.get(found.pop(), "float32") if len(found) == 1 else "float32"
+            precisions |= {
+                kind for kind in kinds if kind.startswith(("F", "BF"))
+            }  # older files have buffers of integers
+    return HALVES.get(precisions.pop(), "float32") if len(precisions) == 1 else "float32"
 
 
 def _written(
-    variant: Variant, source: Path, made: Path, precision: Precision, shard_bytes: int | None, unsafe: bool
+    variant: Variant, source: Path, out_folder: Path, precision: FolderPrecision, shard_bytes: int | None, unsafe: bool
 ) -> Converted:
     public = read_public(source)
     check_modules(source)
@@ -161,24 +163,24 @@ def _written(
         for file, shard in zip(files, shards, strict=True):
             state = {names[name]: _cast(weights.stored_as(name), precision, folder, name) for name in shard}
             state |= {second[name]: state[names[name]].clone() for name in shard if name in second}
-            with atomic_write(made / file) as temporary:
+            with atomic_write(out_folder / file) as temporary:
                 save_file(state, temporary.name, metadata={"format": "pt"})
         if len(files) > 1:
             where = {names[name]: file for file, shard in zip(files, shards, strict=True) for name in shard}
             where |= {other: where[names[name]] for name, other in second.items()}
             index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(where.items()))}
-            write_json(made / WEIGHTS_INDEX, index)
-    copied = (*_copy_rest(source, made), *_copy_modules(source, made, unsafe))
-    write_json(made / CONFIG, _with_precision(public, precision))  # last: a folder without it is not a model
+            write_json(out_folder / WEIGHTS_INDEX, index)
+    copied = (*_copy_rest(source, out_folder), *_copy_modules(source, out_folder, unsafe))
+    write_json(out_folder / CONFIG, _with_precision(public, precision))  # last: a folder without it is not a model
     return Converted(len(sizes) + len(second), total, len(files), precision, copied)
 
 
-def _dtype(precision: Precision) -> torch.dtype:
+def _dtype(precision: FolderPrecision) -> torch.dtype:
     dtype: torch.dtype = getattr(torch, precision)
     return dtype
 
 
-def _cast(tensor: Tensor, precision: Precision, folder: Path, name: str) -> Tensor:
+def _cast(tensor: Tensor, precision: FolderPrecision, folder: Path, name: str) -> Tensor:
     cast = tensor.to(_dtype(precision)).contiguous()
     if not cast.isfinite().all():
         raise DataError(
@@ -206,7 +208,7 @@ def _file_names(count: int) -> list[str]:
     return [WEIGHTS] if count == 1 else [f"{stem}-{i:05}-of-{count:05}.{end}" for i in range(1, count + 1)]
 
 
-def _with_precision(public: Mapping[str, object], precision: Precision) -> dict[str, object]:
+def _with_precision(public: Mapping[str, object], precision: FolderPrecision) -> dict[str, object]:
     keys = [key for key in ("dtype", "torch_dtype") if key in public] or ["dtype"]
     return {**public, **dict.fromkeys(keys, precision)}
 

@@ -75,15 +75,15 @@ def _linear(inputs: int, outputs: int, bias: bool = True) -> int:
 
 def _positions(config: EncoderConfig, width: int) -> dict[str, int]:
     """Positions that are learned, by part; those added to embeddings are `width` wide."""
-    positions, found = config.positions, {}
+    positions, sizes = config.positions, {}
     if isinstance(positions, Relative | LearnedRelative):
-        found["relative positions"] = positions.relative_attention_num_buckets * config.num_attention_heads
+        sizes["relative positions"] = positions.relative_attention_num_buckets * config.num_attention_heads
     if isinstance(positions, Disentangled):
         rows = 2 * (positions.position_buckets or positions.max_relative_positions)
-        found["relative positions"] = (rows + 2 * positions.relative_norm) * config.hidden_size
+        sizes["relative positions"] = (rows + 2 * positions.relative_norm) * config.hidden_size
     if isinstance(positions, Learned | LearnedRelative) and width:
-        found["position embeddings"] = config.max_position_embeddings * width
-    return found
+        sizes["position embeddings"] = config.max_position_embeddings * width
+    return sizes
 
 
 def _features(config: EncoderConfig) -> dict[str, int]:
@@ -151,8 +151,8 @@ def forward_flops(
     if isinstance(layer, Bottleneck):
         b = inside = layer.bottleneck_size
         networks = layer.num_feedforward_networks
-        made = h * b + 4 * b * b if layer.bottleneck_attention else 2 * h * b + 3 * b * b + h * b
-        projections = made + b * h
+        hidden_layer = h * b + 4 * b * b if layer.bottleneck_attention else 2 * h * b + 3 * b * b + h * b
+        projections = hidden_layer + b * h
     read = h if config.heads.mlm.mlm_widened else e
     head = {"masked-LM head": predicted * (2 * h * read + 2 * read * config.vocab_size)}
     if not config.heads.lm.lm_transform:

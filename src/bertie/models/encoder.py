@@ -29,7 +29,7 @@ from bertie.nn.embeddings import Embeddings, positions_after_pad
 from bertie.nn.features import Features
 from bertie.nn.fused import norm
 from bertie.nn.graphs import GraphedLayers
-from bertie.nn.groups import Groups as AttentionGroups
+from bertie.nn.groups import LayoutGroups as AttentionGroups
 from bertie.nn.layer import Layer
 from bertie.nn.layout import Layout, Padded
 from bertie.nn.linear import Linear
@@ -62,10 +62,10 @@ class EncoderOutput:
 
     def summary(self) -> Tensor:
         """The hidden state (B, H) of the token that represents its sequence."""
-        return summary(self.last_hidden_state, self.layout, last=self.summary_last)
+        return pick_summary(self.last_hidden_state, self.layout, last=self.summary_last)
 
 
-def summary(hidden: Tensor, layout: Layout, *, last: bool) -> Tensor:
+def pick_summary(hidden: Tensor, layout: Layout, *, last: bool) -> Tensor:
     """Returns the hidden state of each sequence's last or first token. hidden (T, H) or (B, S, H) -> (B, H)"""
     return layout.last(hidden) if last else layout.first(hidden)
 
@@ -161,14 +161,14 @@ class Encoder(nn.Module):
         Raises:
             DataError: A sequence is longer than the number of positions of the model.
         """
-        given = Padded.of(input_ids, attention_mask) if layout is None else layout
-        layout = given.roomy()
+        rows = Padded.of(input_ids, attention_mask) if layout is None else layout
+        layout = rows.roomy()
         positions = self._positions(input_ids, layout, position_ids, cache)
         self.check_length(layout.max_seqlen if cache is None else int(cache.mask().sum(1).max()))
         types = None if token_type_ids is None else layout.fill(token_type_ids)
         hidden = self.embeddings(layout.fill(input_ids), types, positions, layout, features)
         hidden = hidden.to(self.compute_dtype or hidden.dtype)
-        plan = self._plan(given, layout, hidden, positions, cache, global_attention_mask, formula=output_attentions)
+        plan = self._plan(rows, layout, hidden, positions, cache, global_attention_mask, formula=output_attentions)
         whole = read is None or output_hidden_states or output_attentions or cache is not None
         hidden_states, attentions = [hidden], []
         layers: Sequence[nn.Module] = list(self.in_order())
@@ -191,8 +191,8 @@ class Encoder(nn.Module):
             hidden_states[-1] = hidden
         return EncoderOutput(
             last_hidden_state=layout.real(hidden),
-            layout=given,
-            pooler_output=self.pool(summary(hidden, layout, last=self.config.summary_last)),
+            layout=rows,
+            pooler_output=self.pool(pick_summary(hidden, layout, last=self.config.summary_last)),
             hidden_states=tuple(map(layout.real, hidden_states)) if output_hidden_states else None,
             attentions=tuple(a.window if windowed else a for a in attentions) if output_attentions else None,
             global_attentions=tuple(a.of_global for a in attentions) if output_attentions and windowed else None,
@@ -211,7 +211,7 @@ class Encoder(nn.Module):
 
     def _plan(
         self,
-        given: Layout,
+        rows: Layout,
         layout: Layout,
         hidden: Tensor,
         positions: Tensor,
@@ -226,7 +226,7 @@ class Encoder(nn.Module):
         """
         config = self.config
         if isinstance(config.attention, Window):
-            return window_mask(given, global_mask, causal=config.causal, cache=cache)
+            return window_mask(rows, global_mask, causal=config.causal, cache=cache)
         plan: Tensor | AttentionGroups | Varlen | Distances | None = None
         if config.attends_to_all and cache is None and not formula:
             plan = unpadded(layout, hidden, config.num_attention_heads, config.head_size)
@@ -241,7 +241,7 @@ class Encoder(nn.Module):
             return plan
         assert not isinstance(plan, Distances), "EncoderConfig has one kind of positions"
         turned = {theta: turns(positions, config.head_size, theta) for theta in rotations(config)}
-        return Views(plan, window_mask(given, None, causal=config.causal, cache=cache), turned)
+        return Views(plan, window_mask(rows, None, causal=config.causal, cache=cache), turned)
 
     def pool(self, token: Tensor) -> Tensor | None:
         """Returns the pooler's output for hidden states of summary tokens (B, H), or None without a pooler."""

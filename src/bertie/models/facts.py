@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bertie.errors import UnknownName, UsageError
 from bertie.models.generation import WRITTEN_PREFIX
-from bertie.models.head_config import Rows
+from bertie.models.head_config import RowUnit
 from bertie.models.kinds import MAX_SETTING
 from bertie.models.sentence import MODES, SentenceModules, read_sentence
 from bertie.training_facts import TrainingFacts, read_training_facts
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BATCH_TOKENS = 4096  # of one forward pass, padding of attention's rectangle included
 POOLED = tuple(MODES)
 """The hidden states of a sequence, pooled to one vector (models/pooling.py)."""
-OF_ENCODER: Mapping[str, Rows] = {
+OF_ENCODER: Mapping[str, RowUnit] = {
     "last_hidden_state": "token",
     **dict.fromkeys(("pooler_output", *POOLED), "sequence"),
 }
@@ -34,7 +34,7 @@ def layer_output(layer: int) -> str:
     return f"{_LAYER}{layer}"
 
 
-def layer_of(output: str) -> int | None:
+def parse_layer_output(output: str) -> int | None:
     """Returns the layer of an output that `layer_output` names; None for other outputs."""
     return int(output.removeprefix(_LAYER)) if output.startswith(_LAYER) else None
 
@@ -59,8 +59,8 @@ class Facts:
     problem_type: str | None = None
     device: str = "cpu"
     precision: str = "float32"
-    rows: Mapping[str, Rows] = field(default_factory=dict)
-    of_encoder: Mapping[str, Rows] = field(default_factory=lambda: OF_ENCODER)
+    rows: Mapping[str, RowUnit] = field(default_factory=dict)
+    of_encoder: Mapping[str, RowUnit] = field(default_factory=lambda: OF_ENCODER)
     batch_tokens: int = BATCH_TOKENS
     sentence: SentenceModules = field(default_factory=SentenceModules)
     training_facts: TrainingFacts = field(default_factory=TrainingFacts)
@@ -78,8 +78,8 @@ class Facts:
         weights = next(model.parameters())
 
         def outputs(name: str) -> int:
-            found = [weight for key, weight in model.heads[name].named_parameters() if key == "classifier.weight"]
-            return len(found[0]) if found else model.config.vocab_size
+            weights = [weight for key, weight in model.heads[name].named_parameters() if key == "classifier.weight"]
+            return len(weights[0]) if weights else model.config.vocab_size
 
         return cls(
             model.config.max_length,
@@ -112,10 +112,10 @@ class Facts:
         return replace(self, sentence=read_sentence(folder, public), training_facts=read_training_facts(folder))
 
     @cached_property
-    def outputs(self) -> dict[str, Rows]:
+    def outputs(self) -> dict[str, RowUnit]:
         """Every array that the model can return, by name, with the unit of its rows. A head's name means its
         logits."""
-        layers: dict[str, Rows] = {layer_output(n): "token" for n in range(self.layers + 1)} if self.layers else {}
+        layers: dict[str, RowUnit] = {layer_output(n): "token" for n in range(self.layers + 1)} if self.layers else {}
         return {**self.of_encoder, **layers, **{name: self.rows.get(name, "sequence") for name in self.heads}}
 
     @property
@@ -155,7 +155,7 @@ class Facts:
             numbers.add(int(name) % (last + 1))
         return tuple(sorted(numbers))
 
-    def rows_of(self, output: str) -> Rows:
+    def rows_of(self, output: str) -> RowUnit:
         """Returns the unit of the rows of an output. Raises UsageError for one that an exported graph does not have."""
         if self.writes and output.startswith(WRITTEN_PREFIX):
             return "sequence"

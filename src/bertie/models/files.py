@@ -11,7 +11,7 @@ import xxhash
 
 from bertie.errors import DataError, MissingFile, cache_hint
 from bertie.files import check_readable, file_hash, read_json
-from bertie.folders import ANYTHING, Kind
+from bertie.folders import ANYTHING, FolderKind
 from bertie.models.sentence import module_folders
 from bertie.models.variant import CONFIG, read_public
 from bertie.text.sentence import LENGTH_KEYS
@@ -27,7 +27,7 @@ FOREIGN = {  # formats we do not open, and why
     "flax_model.msgpack": "is Flax's",
 }
 
-MODEL_FOLDER = Kind(
+MODEL_FOLDER = FolderKind(
     "model",
     begins=(WEIGHTS, WEIGHTS_INDEX),
     files=(
@@ -36,8 +36,8 @@ MODEL_FOLDER = Kind(
         *TOKENIZER_FOLDER.files,
     ),
     folders={
-        "1_Pooling": Kind("pooling", ("",), ("config.json",)),
-        "2_Dense": Kind("dense", ("",), (CONFIG, WEIGHTS)),
+        "1_Pooling": FolderKind("pooling", ("",), ("config.json",)),
+        "2_Dense": FolderKind("dense", ("",), (CONFIG, WEIGHTS)),
         **dict.fromkeys(("2_Normalize", "3_Normalize"), ANYTHING),
         "onnx": ANYTHING,
         "adapter": ANYTHING,
@@ -114,7 +114,7 @@ def copy_other_files(source: Path, target: Path) -> None:
             shutil.copyfile(source / name, target / name)
 
 
-def fingerprint(folder: Path) -> str:
+def hash_model_folder(folder: Path) -> str:
     """Returns a hash of the weights and the config of a folder. Raises DataError where there are none."""
     read_public(folder)
     return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, [folder / CONFIG, *weight_files(folder)])).encode())

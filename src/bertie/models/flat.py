@@ -26,7 +26,7 @@ UNIONS: dict[str, tuple[Any, ...]] = {
     "attention": get_args(kinds.Attention),
     "layer": get_args(kinds.LayerKind),
     "sharing": get_args(kinds.Sharing),
-    "inputs": get_args(kinds.Inputs),
+    "inputs": get_args(kinds.InputKind),
 }
 _HEADS = {name: head for head, settings in asdict(HeadConfigs()).items() for name in settings}  # setting -> its head
 _ALIASES = {"attention_type": "attention"}  # BigBird's name, which people know
@@ -42,7 +42,7 @@ class NotRepresentable(Exception):
         self.name = name
 
 
-def flattened(config: Any) -> dict[str, object]:
+def flatten_config(config: Any) -> dict[str, object]:
     """Returns every field of a config by its flat name."""
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     for union in UNIONS:
@@ -57,7 +57,7 @@ def changed(config: _C, changes: Mapping[str, object]) -> _C:
     """Returns the config with other values, by flat names. Raises UsageError for values that do not apply to it."""
     new: Any
     try:
-        new = built(type(config), placed(config, changes))
+        new = built(type(config), place_settings(config, changes))
     except NotRepresentable as misfit:
         raise UsageError(str(misfit)) from None
     if "max_position_embeddings" in changes and not isinstance(
@@ -85,7 +85,7 @@ def built(kind: type[_C], tree: Mapping[str, object]) -> _C:
     return config
 
 
-def placed(config: Any, changes: Mapping[str, object], *, lenient: bool = False) -> dict[str, object]:
+def place_settings(config: Any, changes: Mapping[str, object], *, lenient: bool = False) -> dict[str, object]:
     """Returns the tree of a config with other values, by flat names.
 
     lenient: whether to ignore settings of other kinds, which a file may contain. Raises NotRepresentable for a name

@@ -35,7 +35,7 @@ MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
 _FEATURES = r"|encoder\.embeddings\.features\."  # but for a model of texts that is to read feature vectors too
 
 
-def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> TorchModel:
+def build_variant_model(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> TorchModel:
     """Returns a model with random weights. The same seed gives the same encoder with any heads.
 
     Raises UsageError for a model that the family's format cannot store.
@@ -56,7 +56,7 @@ def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed:
     return model
 
 
-def load(
+def load_variant_model(
     variant: Variant,
     folder: Path,
     *,
@@ -85,8 +85,8 @@ def load(
             heads_or_own = _own_heads(variant, public, weights, labels, where) if heads is None else heads
             modules = _make(variant, heads_or_own, config)
             # A new head that does not read the pooler leaves it behind, as the classes of transformers do
-            kept = _stored(variant, _POOLER, weights) and not (fresh_heads and modules)
-            config = config.replace(pooler=_read_pooler(modules) or kept)
+            has_pooler = _stored(variant, _POOLER, weights) and not (fresh_heads and modules)
+            config = config.replace(pooler=_read_pooler(modules) or has_pooler)
             if heads is None and _read_pooler(modules):
                 _check_pooled(variant, config, public, where)
             model = assembled(variant.encoder(config), modules, variant=variant, public=public)
@@ -109,8 +109,8 @@ def load(
 def _warn_of_unread(variant: Variant, weights: WeightsFolder, report: LoadReport, where: str) -> None:
     """Warns about weights of the encoder that no part of the model reads: it may not be the model that was stored."""
     base, unused = variant.table.base, {*report.unused}
-    named = [copies[0].name for public, copies in weights.stored.items() if base and public.startswith(base)]
-    if unread := [name for name in named if name in unused and "pooler" not in name]:
+    names = [copies[0].name for public, copies in weights.stored.items() if base and public.startswith(base)]
+    if unread := [name for name in names if name in unused and "pooler" not in name]:
         shown = ", ".join(unread[:3]) + (f" ... ({len(unread):,} in all)" if len(unread) > 3 else "")
         console.warn(f"{where}: the encoder does not read these weights, so its answers may be wrong: {shown}")
 
@@ -121,18 +121,18 @@ def _without_heads(model: TorchModel, variant: Variant, weights: WeightsFolder) 
     The head of pre-training may share weights with them (ModernBERT's `head.*`). Without any others, they stay.
     """
     names = [f"heads.{name}" for name, _ in model.heads.named_parameters() if not name.startswith("decoder.")]
-    found = {public for name in names for public in variant.table.public(name) if public in weights}
+    publics = {public for name in names for public in variant.table.public(name) if public in weights}
     pretrained = [theirs for ours, theirs in variant.table.rows if ours.startswith("heads.mlm.")]
-    if all(any(fnmatchcase(public, str(name)) for name in pretrained) for public in found):
+    if all(any(fnmatchcase(public, str(name)) for name in pretrained) for public in publics):
         return []
-    for public in found:
+    for public in publics:
         del weights.stored[public]
-    return sorted(found)
+    return sorted(publics)
 
 
 def _make(variant: Variant, heads: Heads, config: EncoderConfig) -> Mapping[str, nn.Module]:
-    made = heads(config) if callable(heads) else heads or {}
-    return {DECODER: HEADS[DECODER](config), **made} if variant.needs_decoder(made) else made
+    modules = heads(config) if callable(heads) else heads or {}
+    return {DECODER: HEADS[DECODER](config), **modules} if variant.needs_decoder(modules) else modules
 
 
 def _read_pooler(heads: Mapping[str, nn.Module]) -> bool:
@@ -173,9 +173,9 @@ def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, wher
         _agree_on(config, "num_hidden_groups", _count(variant, "encoder.layers.{}.0.down.weight", weights), where)
         _agree_on(config, "inner_group_num", _count(variant, "encoder.layers.0.{}.down.weight", weights), where)
     if config.num_decoder_layers is not None:
-        found = _count(variant, "heads.decoder.layers.{}.down.weight", weights)
-        if found:  # 0: an encoder alone, whose config.json still speaks of the decoder it came from
-            _agree_on(config, "num_decoder_layers", found, where)
+        count = _count(variant, "heads.decoder.layers.{}.down.weight", weights)
+        if count:  # 0: an encoder alone, whose config.json still speaks of the decoder it came from
+            _agree_on(config, "num_decoder_layers", count, where)
     stored = _stored(variant, WORD_EMBEDDINGS, weights)
     if stored and (rows := weights.shape(_public(variant, WORD_EMBEDDINGS))[:1]) != (config.vocab_size,):
         raise DataError(
@@ -207,11 +207,11 @@ def _count(variant: Variant, name: str, weights: WeightsFolder) -> int:
     return next(i for i in count() if not _stored(variant, name.format(i), weights))
 
 
-def _agree_on(config: EncoderConfig, field: str, found: int, where: str) -> None:
-    if (said := config.get(field)) != found:
-        if not found:
+def _agree_on(config: EncoderConfig, field: str, count: int, where: str) -> None:
+    if (said := config.get(field)) != count:
+        if not count:
             raise DataError(f"{where}: no weight has the name of a layer. Check model_type and the names of weights.")
-        raise DataError(f"{where}: {field} is {said:,}, but the weights have {found:,}.")
+        raise DataError(f"{where}: {field} is {said:,}, but the weights have {count:,}.")
 
 
 def _own_heads(
@@ -236,12 +236,12 @@ def _own_heads(
 
 def _guessed_heads(variant: Variant, weights: WeightsFolder) -> tuple[str, ...]:
     """Returns the heads with stored weights. Of those with the same names (classifiers), the first one."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for name, _ in HEADS.items():
         for mark in (f"heads.{name}.classifier.weight", f"heads.{name}.bias"):
             if _stored(variant, mark, weights):
-                found.setdefault(_public(variant, mark), name)
-    return tuple(found.values())
+                names.setdefault(_public(variant, mark), name)
+    return tuple(names.values())
 
 
 def _problem_type(public: Mapping[str, object], where: str) -> str | None:

@@ -40,8 +40,8 @@ class GenerationConfig:
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
             if not isinstance(value := getattr(self, name), kind):
-                wanted = "a whole number" if kind in (int, int | None) else "a number"
-                raise WrongValue(f"{name} is {value!r}; it must be {wanted}.")
+                expected = "a whole number" if kind in (int, int | None) else "a number"
+                raise WrongValue(f"{name} is {value!r}; it must be {expected}.")
         if self.max_new_tokens < 1 or self.num_beams < 1:
             raise UsageError("max_new_tokens and num_beams must be 1 or more.")
         if self.do_sample and self.num_beams > 1:

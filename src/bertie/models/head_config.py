@@ -10,7 +10,7 @@ from typing import Literal
 
 from bertie.models.kinds import Activation, within
 
-Rows = Literal["token", "sequence", "position"]
+RowUnit = Literal["token", "sequence", "position"]
 """The unit of a row of an array: each token, each sequence, or each requested position."""
 FEATURES_PREFIX = "features_"
 """The prefix of the names of heads that read the features of a frozen encoder."""

@@ -38,7 +38,7 @@ class Int4Weight:
     @staticmethod
     def groups(features: int) -> NDArray[np.int64]:
         """Returns the group of each feature."""
-        return groups(features)
+        return group_features(features)
 
     @classmethod
     def shape(cls, stored: tuple[int, ...]) -> tuple[int, ...]:
@@ -58,9 +58,9 @@ class Int4Weight:
 
     def dequantized(self) -> Floats:
         """Returns the matrix in float32."""
-        group = groups(2 * self.values.shape[1])
-        found: Floats = self.numbers() * self.step.astype(np.float32)[:, group] + self.low.astype(np.float32)[:, group]
-        return found
+        group = group_features(2 * self.values.shape[1])
+        values: Floats = self.numbers() * self.step.astype(np.float32)[:, group] + self.low.astype(np.float32)[:, group]
+        return values
 
     def parts(self, count: int) -> "list[Int4Weight]":
         """Returns the matrices that are fused here and separate in the Hugging Face format."""
@@ -83,15 +83,15 @@ class Int4Weight:
         step, low = (parts[part] for part in cls.PARTS)
         if values.dtype != np.uint8 or values.ndim != 2 or not values.shape[1]:
             raise ValueError("values must be uint8 (N, K / 2)")
-        wanted = (len(values), int(groups(2 * values.shape[1])[-1]) + 1)
-        if any(array.shape != wanted or array.dtype != np.float16 for array in (step, low)):
-            raise ValueError(f"steps and lowest values must be float16 {wanted}")
+        shape = (len(values), int(group_features(2 * values.shape[1])[-1]) + 1)
+        if any(array.shape != shape or array.dtype != np.float16 for array in (step, low)):
+            raise ValueError(f"steps and lowest values must be float16 {shape}")
         if not all(np.isfinite(array).all() for array in (step, low)):
             raise ValueError("a step or lowest value is not a finite number")
         return cls(values, step, low)
 
 
-def groups(features: int) -> NDArray[np.int64]:
+def group_features(features: int) -> NDArray[np.int64]:
     """Returns the group of each feature: as few groups as hold `_GROUP_SIZE` features each, of equal size. -> (K,)"""
     size = -(-features // -(-features // _GROUP_SIZE))
     return np.arange(features) // size

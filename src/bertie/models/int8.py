@@ -51,13 +51,13 @@ class Int8Weight:
 
     def dequantized(self) -> Floats:
         """Returns the matrix in float32."""
-        found: Floats = (self.values * self.scale[self.group].T * self.inv).astype(np.float32)
-        return found
+        floats: Floats = (self.values * self.scale[self.group].T * self.inv).astype(np.float32)
+        return floats
 
     def shifted(self) -> Floats:
         """Returns the contribution of the shift to each output, which is part of the bias. -> (N,)"""
-        found: Floats = ((self.values * self.scale[self.group].T) @ self.off).astype(np.float32)
-        return found
+        offsets: Floats = ((self.values * self.scale[self.group].T) @ self.off).astype(np.float32)
+        return offsets
 
     def parts(self, count: int) -> "list[Int8Weight]":
         """Combines matrices that are fused here and separate in the Hugging Face format."""
@@ -129,6 +129,6 @@ def added_together(group: NDArray[np.generic]) -> list[Int]:
 def excess(values: NDArray[np.generic], most: int) -> Floats:
     """Returns the factor of each row's steps that keeps sets in bounds. values (N, sets, n) -> (N,), 1 or more"""
     sums = np.maximum(np.maximum(values, 0).sum(2, dtype=np.int64), -np.minimum(values, 0).sum(2, dtype=np.int64))
-    found: Floats = np.maximum(sums.max(1, initial=0) / (most - values.shape[2] / 2), 1).astype(np.float32)
-    found[sums.max(1, initial=0) <= most] = 1
-    return found
+    factors: Floats = np.maximum(sums.max(1, initial=0) / (most - values.shape[2] / 2), 1).astype(np.float32)
+    factors[sums.max(1, initial=0) <= most] = 1
+    return factors

@@ -49,7 +49,7 @@ def within(name: str, value: float, low: float, high: float) -> None:
         raise DataError(f"EncoderConfig.{name} is {value:.6g}; it must be {low:,} to {high:,}.")
 
 
-class Shape(Protocol):
+class EncoderShape(Protocol):
     """Protocol of an EncoderConfig, which imports this module."""
 
     @property
@@ -97,7 +97,7 @@ class Learned:
     positions_after_pad: bool = False
     """Positions are counted from pad_token_id + 1 (RoBERTa)."""
 
-    def check(self: "Learned | LearnedRelative", config: Shape) -> None:
+    def check(self: "Learned | LearnedRelative", config: EncoderShape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
         if self.positions_after_pad and config.max_length < 1:
             raise DataError(
@@ -117,7 +117,7 @@ class Relative:
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
 
-    def check(self: "Relative | LearnedRelative", config: Shape) -> None:
+    def check(self: "Relative | LearnedRelative", config: EncoderShape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
         buckets = self.relative_attention_num_buckets
         within("relative_attention_num_buckets", buckets, 4, MAX_SETTING)
@@ -139,7 +139,7 @@ class LearnedRelative:
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
         Learned.check(self, config)
         Relative.check(self, config)
@@ -160,7 +160,7 @@ class Disentangled:
     relative_norm: bool = True
     """Whether distance embeddings are normalized."""
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
         within("position_buckets", self.position_buckets, 0, MAX_SETTING)
         within("max_relative_positions", self.max_relative_positions, self.position_buckets // 2 + 2, MAX_SETTING)
@@ -180,7 +180,7 @@ class Sinusoidal:
 
     kind: Literal["sinusoidal"] = "sinusoidal"
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Accepts every config."""
 
 
@@ -197,7 +197,7 @@ class Rotary:
     local_rope_theta: float | None = None
     """Base for layers with a window (attention=alternating). None: rope_theta."""
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
         within("rope_theta", self.rope_theta, 1, 1e12)
         within("local_rope_theta", self.local_rope_theta or 1.0, 1, 1e12)
@@ -215,7 +215,7 @@ class NoPositions:
 
     kind: Literal["none"] = "none"
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Accepts every config."""
 
 
@@ -225,7 +225,7 @@ class Full:
 
     kind: Literal["full"] = "full"
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Accepts every config."""
 
     def tokens_seen(self, layer: int, length: float) -> float:
@@ -243,7 +243,7 @@ class Window:
     attention_dilation: int | tuple[int, ...] = 1
     """Distance between two tokens of the window; 1 is every token."""
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
         for name, value in (
             ("attention_window", self.attention_window),
@@ -283,7 +283,7 @@ class Alternating:
     global_attn_every_n_layers: int = 3
     """The distance between two layers that attend to all tokens. The first layer is one of them."""
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
         within("local_attention", self.local_attention, 2, MAX_SETTING)
         within("global_attn_every_n_layers", self.global_attn_every_n_layers, 1, MOST_LAYERS)
@@ -312,7 +312,7 @@ class BlockSparse:
     block_size: int = 64
     num_random_blocks: int = 3
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
         within("block_size", self.block_size, 1, MAX_SETTING)
         within("num_random_blocks", self.num_random_blocks, 0, MAX_SETTING)
@@ -361,7 +361,7 @@ class Residual:
     dropout_inside: bool = False
     """Also inside the feed-forward network and, where a dropout follows that, after the last norm (T5)."""
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
         within(
             "attention_head_size", 1 if self.attention_head_size is None else self.attention_head_size, 1, MAX_SETTING
@@ -372,7 +372,7 @@ class Residual:
         if self.attention_head_size is None:
             _divides("hidden_size", config.hidden_size, config.num_attention_heads)
 
-    def attention_size(self, config: Shape) -> int:
+    def attention_size(self, config: EncoderShape) -> int:
         """Returns the total size of all attention heads."""
         return config.num_attention_heads * self.attention_head_size if self.attention_head_size else config.hidden_size
 
@@ -392,7 +392,7 @@ class Bottleneck:
     num_feedforward_networks: int = 1
     """Number of consecutive feed-forward networks in a layer."""
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
         within("bottleneck_size", self.bottleneck_size, 1, MAX_SETTING)
         within("num_feedforward_networks", self.num_feedforward_networks, 1, MOST_LAYERS)
@@ -405,7 +405,7 @@ class Bottleneck:
                 f"{config.hidden_act}. Choose gelu or relu."
             )
 
-    def attention_size(self, config: Shape) -> int:
+    def attention_size(self, config: EncoderShape) -> int:
         """Returns the total size of all attention heads."""
         return self.bottleneck_size
 
@@ -416,7 +416,7 @@ class Unshared:
 
     kind: Literal["none"] = "none"
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Accepts every config."""
 
 
@@ -429,7 +429,7 @@ class Groups:
     inner_group_num: int = 1
     """Number of layers with their own weights in a group, which are repeated in order."""
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
         within("num_hidden_groups", self.num_hidden_groups, 1, max(1, config.num_hidden_layers))
         within("inner_group_num", self.inner_group_num, 1, MOST_LAYERS)
@@ -442,7 +442,7 @@ class Tokens:
     kind: Literal["tokens"] = "tokens"
     feature_size: ClassVar[None] = None
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Accepts every config."""
 
 
@@ -459,7 +459,7 @@ class Regions:
         """Numbers of a feature vector."""
         return self.visual_embedding_dim
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
         within("visual_embedding_dim", self.visual_embedding_dim, 1, MAX_SETTING)
         if not (config.plain_embeddings and isinstance(config.positions, Learned) and config.type_vocab_size > 1):
@@ -482,7 +482,7 @@ class Frames:
         """Numbers of a feature vector."""
         return self.frame_size
 
-    def check(self, config: Shape) -> None:
+    def check(self, config: EncoderShape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
         within("frame_size", self.frame_size, 1, MAX_SETTING)
         if not config.plain_embeddings:
@@ -493,7 +493,7 @@ Positions = Learned | Relative | LearnedRelative | Disentangled | Sinusoidal | N
 Attention = Full | Window | BlockSparse | Alternating
 LayerKind = Residual | Bottleneck
 Sharing = Unshared | Groups
-Inputs = Tokens | Regions | Frames
+InputKind = Tokens | Regions | Frames
 
 
 def _divides(name: str, width: int, heads: int) -> None:

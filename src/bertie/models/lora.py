@@ -37,7 +37,7 @@ VARIANTS = ("use_dora", "alpha_pattern", "rank_pattern", "layer_replication", "m
 
 
 @dataclass(frozen=True)
-class Place:
+class LoraMatrix:
     """A matrix in the public format: its name, our parameter, and its rows there."""
 
     public: str
@@ -69,7 +69,7 @@ class Lora(nn.Module):
         """
         super().__init__()
         self.rank, self.scale, self.targets, self.dropout = rank, alpha / rank, tuple(targets), dropout
-        self.places = [place for place in places(model) if _kind(place.parameter) in targets]
+        self.places = [place for place in list_matrices(model) if _kind(place.parameter) in targets]
         if not self.places:
             raise UsageError(f"lora.targets={','.join(targets)} names no matrix of this model.")
         parameters, generator = dict(model.named_parameters()), torch.Generator().manual_seed(seed)
@@ -99,7 +99,7 @@ class Lora(nn.Module):
         model.companions[COMPANION] = self
 
     @property
-    def pairs(self) -> Iterator[tuple[Place, nn.Parameter, nn.Parameter]]:
+    def pairs(self) -> Iterator[tuple[LoraMatrix, nn.Parameter, nn.Parameter]]:
         """The places with their A (r, in) and B (out, r)."""
         for number, place in enumerate(self.places):
             yield place, getattr(self, f"A{number}"), getattr(self, f"B{number}")
@@ -282,7 +282,7 @@ class Adapter:
         for layer, sums in by_layer.items():
             _compute_with(model.get_submodule(layer), sums)
 
-    def _products(self, model: TorchModel) -> Iterator[tuple[Place, Callable[[], Tensor]]]:
+    def _products(self, model: TorchModel) -> Iterator[tuple[LoraMatrix, Callable[[], Tensor]]]:
         """Yields the places of the small matrices, with what computes their products."""
         parameters, place_of = dict(model.named_parameters()), self._places(model)
         for public, (a, b) in self.pairs.items():
@@ -291,7 +291,7 @@ class Adapter:
             device = parameters[place.parameter].device
             yield place, partial(_product, a.to(device), b.to(device), self.scale)
 
-    def _saved(self, model: TorchModel) -> Iterator[tuple[Place, Tensor]]:
+    def _saved(self, model: TorchModel) -> Iterator[tuple[LoraMatrix, Tensor]]:
         place_of = self._places(model)
         for public, value in self.saved.items():
             yield place_of(public), value.T if _table(model).turned(public) else value
@@ -303,10 +303,10 @@ class Adapter:
             self._check_shape(target, tuple(value.shape), place.public)
             target.copy_(value)
 
-    def _places(self, model: TorchModel) -> Callable[[str], Place]:
-        known, base = {place.public: place for place in places(model, every=True)}, _table(model).base
+    def _places(self, model: TorchModel) -> Callable[[str], LoraMatrix]:
+        known, base = {place.public: place for place in list_matrices(model, every=True)}, _table(model).base
 
-        def place_of(public: str) -> Place:
+        def place_of(public: str) -> LoraMatrix:
             place = known.get(public) or known.get(base + public)
             if place is None:
                 raise DataError(
@@ -351,15 +351,15 @@ def _compute_with(module: nn.Module, sums: Sequence[tuple[nn.Parameter, slice, C
     module.register_forward_hook(restore, always_call=True)
 
 
-def places(model: TorchModel, *, every: bool = False) -> list[Place]:
+def list_matrices(model: TorchModel, *, every: bool = False) -> list[LoraMatrix]:
     """Returns the matrices of a model by public name. every: also those that LoRA does not change, and vectors."""
-    table, some = _table(model), list[Place]()
+    table, some = _table(model), list[LoraMatrix]()
     for name, parameter in model.own_parameters().items():
         if (not every and _kind(name) == "") or (not every and parameter.ndim != 2):
             continue
         publics = table.public(name)
         size = len(parameter) // len(publics)
-        some += [Place(public, name, slice(i * size, (i + 1) * size)) for i, public in enumerate(publics)]
+        some += [LoraMatrix(public, name, slice(i * size, (i + 1) * size)) for i, public in enumerate(publics)]
     return some
 
 

@@ -31,7 +31,7 @@ SUMMARY = torch.empty(0, dtype=torch.int64)
 """What `TorchModel.encode` is given to `read` for the states of the summary tokens alone."""
 
 
-class Inputs(Protocol):
+class EncoderInputs(Protocol):
     """The part of a batch that an encoder reads."""
 
     @property
@@ -126,8 +126,8 @@ class TorchModel(nn.Module):
     @property
     def int8(self) -> dict[str, Int8Weight]:
         """The int8 weights that an engine can multiply as they are: none beside weights of 4 bits."""
-        found = {name: weight for name, weight in self.packed.items() if isinstance(weight, Int8Weight)}
-        return found if len(found) == len(self.packed) else {}
+        weights = {name: weight for name, weight in self.packed.items() if isinstance(weight, Int8Weight)}
+        return weights if len(weights) == len(self.packed) else {}
 
     @property
     def device(self) -> torch.device:
@@ -194,7 +194,7 @@ class TorchModel(nn.Module):
         """Whether a head needs an encoder that is not trained."""
         return any(needs.frozen_encoder for needs in self.needs)
 
-    def encode(self, batch: Inputs, *, read: Tensor | None = None, **flags: Any) -> EncoderOutput:
+    def encode(self, batch: EncoderInputs, *, read: Tensor | None = None, **flags: Any) -> EncoderOutput:
         """Runs the encoder on a batch.
 
         Args:
@@ -221,14 +221,14 @@ class TorchModel(nn.Module):
         finally:
             self._computes_all = before
 
-    def encode_for(self, head: str, batch: Inputs) -> EncoderOutput:
+    def encode_for(self, head: str, batch: EncoderInputs) -> EncoderOutput:
         """Runs the encoder for one head. The last layer computes only the states that the head reads."""
         return self.encode(batch, read=SUMMARY if self.summary_only(head) else None)
 
     def summary_only(self, head: str) -> bool:
         """Whether a head reads nothing but the states of the summary tokens."""
-        found = dict(self.heads).get(head)
-        return isinstance(found, Head) and found.needs.summary_only
+        module = dict(self.heads).get(head)
+        return isinstance(module, Head) and module.needs.summary_only
 
     def head(self, name: str, kind: type[M]) -> M:
         """Returns a head of a kind. Raises UsageError for a model without it."""

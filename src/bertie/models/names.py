@@ -13,7 +13,7 @@ from functools import cache
 from bertie.errors import UsageError
 from bertie.models.heads import own_classes
 
-Row = tuple[str, str | tuple[str, ...]]
+WeightRow = tuple[str, str | tuple[str, ...]]
 
 _HEADS_PREFIX = "heads."
 ENCODER, IN_HEADS, OURS = "encoder.", re.compile(r"\.(pool|reader)\."), "bertie."
@@ -28,7 +28,7 @@ class WeightTable:
     public names whose matrices are stored as (in, out).
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[WeightRow, ...]
     base: str = ""  # "bert.": prefix of the encoder's names in a model with heads
     old: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
@@ -37,9 +37,9 @@ class WeightTable:
     def public(self, name: str) -> tuple[str, ...]:
         """Returns the public name of our name, or several names in fused order. Raises KeyError for an unknown head."""
         for ours, theirs in self.rows:
-            if found := _pattern(ours).fullmatch(name):
+            if match := _pattern(ours).fullmatch(name):
                 parts = (theirs,) if isinstance(theirs, str) else theirs
-                return tuple(_fill(part, found.groups()) for part in parts)
+                return tuple(_fill(part, match.groups()) for part in parts)
         if name.startswith(ENCODER) or IN_HEADS.search(name):
             return (f"{OURS}{name}",)
         if name.startswith(tuple(f"{_HEADS_PREFIX}{head}." for heads in own_classes().values() for head in heads)):

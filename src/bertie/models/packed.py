@@ -11,7 +11,7 @@ FORMATS: dict[str, type[Int8Weight] | type[Int4Weight]] = {INT8: Int8Weight, "be
 """By the quant_method in config.json's quantization_config."""
 
 
-def format_of(name: str, names: Container[str]) -> type[Int8Weight] | type[Int4Weight] | None:
+def find_weight_format(name: str, names: Container[str]) -> type[Int8Weight] | type[Int4Weight] | None:
     """Returns the format of a stored weight, by the names of the arrays beside it; None: a float weight."""
     return next((one for one in FORMATS.values() if f"{name}_{one.PARTS[0]}" in names), None)
 
@@ -21,8 +21,8 @@ def fused(parts: Sequence[PackedWeight]) -> PackedWeight:
     kind = type(parts[0])
     if any(type(part) is not kind for part in parts):
         raise ValueError("matrices that are fused have the same format")
-    found: PackedWeight = kind.fused(parts)  # type: ignore[arg-type]
-    return found
+    weight: PackedWeight = kind.fused(parts)  # type: ignore[arg-type]
+    return weight
 
 
 def quantization(weights: Iterable[PackedWeight]) -> dict[str, object]:

@@ -16,10 +16,10 @@ EMBEDDING_PREFIXES = ("encoder.embeddings.", "encoder.characters.", "encoder.rel
 _POOLER = "encoder.pooler."
 
 
-def layer_of(name: str) -> int:
+def number_layer(name: str) -> int:
     """Returns the number of a parameter's encoder layer, from 0 at the bottom, and -1 for all other parameters."""
-    found = LAYER_NAME.match(name)
-    return int(found[1]) if found else -1
+    match = LAYER_NAME.match(name)
+    return int(match[1]) if match else -1
 
 
 def freeze(model: TorchModel, layers: int) -> None:
@@ -29,7 +29,7 @@ def freeze(model: TorchModel, layers: int) -> None:
     """
     _check(model, layers, "freeze")
     for name, parameter in model.named_parameters():
-        if name.startswith(EMBEDDING_PREFIXES) or 0 <= layer_of(name) < layers:
+        if name.startswith(EMBEDDING_PREFIXES) or 0 <= number_layer(name) < layers:
             parameter.requires_grad_(False)
 
 
@@ -63,7 +63,7 @@ def reinitialize(model: TorchModel, layers: int, *, seed: int) -> None:
     _check(model, layers, "reinit")
     first = model.config.num_hidden_layers - layers
     names = (name for name, _ in model.named_parameters())
-    chosen = {name for name in names if layer_of(name) >= first or name.startswith(_POOLER)}
+    chosen = {name for name in names if number_layer(name) >= first or name.startswith(_POOLER)}
     stds = model.variant.stds(model.config) if model.variant else None
     initialize(model, std=model.config.initializer_range, seed=seed, only=chosen, stds=stds)
 
@@ -77,8 +77,8 @@ def check_layered(model: nn.Module, setting: str) -> None:
 def _check(model: TorchModel, layers: int, setting: str) -> None:
     if layers or setting == "freeze":
         check_layered(model, f"{setting}={layers}")
-    found = {layer_of(name) for name, _ in model.named_parameters()} - {-1}
-    if layers and len(found) != model.config.num_hidden_layers:
+    numbers = {number_layer(name) for name, _ in model.named_parameters()} - {-1}
+    if layers and len(numbers) != model.config.num_hidden_layers:
         raise UsageError(f"{setting}={layers} is not supported for this model: all layers share one set of weights.")
-    if layers > len(found):
-        raise UsageError(f"{setting}={layers} is more than the number of layers, {len(found)}.")
+    if layers > len(numbers):
+        raise UsageError(f"{setting}={layers} is more than the number of layers, {len(numbers)}.")

@@ -121,11 +121,11 @@ def public_config(
 
 
 def _told_ids(variant: Variant, tokenizer: SavesTokenizer) -> dict[str, int]:
-    found: dict[str, int] = {}
+    by_key: dict[str, int] = {}
     for key, roles in variant.told_ids.items():
         ids = [token for role in roles if (token := tokenizer.special_id(role)) is not None]
-        found |= {key: ids[0]} if ids else {}
-    return found
+        by_key |= {key: ids[0]} if ids else {}
+    return by_key
 
 
 def own_settings(model: Saved) -> JsonObject:

@@ -65,8 +65,8 @@ class Dense:
 
     def __call__(self, vectors: Float) -> Float:
         """(B, I) -> (B, O)"""
-        found = vectors @ self.weight.T
-        return ACTIVATIONS[self.activation](found if self.bias is None else found + self.bias)
+        product = vectors @ self.weight.T
+        return ACTIVATIONS[self.activation](product if self.bias is None else product + self.bias)
 
 
 @dataclass(frozen=True)
@@ -95,16 +95,16 @@ def read_sentence(folder: Path, public: Mapping[str, object]) -> SentenceModules
     Raises DataError for unknown or damaged settings, and for a default prompt of a cross-encoder.
     """
     inner, folder = folder, folder.parent if first_module(folder.parent) == folder else folder
-    told = _object(folder / SETTINGS)
-    activation = _activation(folder, public, told)
+    settings = _object(folder / SETTINGS)
+    activation = _activation(folder, public, settings)
     if not (folder / MODULES).is_file():
         return SentenceModules(activation=activation)
     pooling, include_prompt, dense, normalize = _chain(folder)
-    prompts = {name: text for name, text in (told.get("prompts") or {}).items() if isinstance(text, str)}
+    prompts = {name: text for name, text in (settings.get("prompts") or {}).items() if isinstance(text, str)}
     if any(prompts.values()) and not include_prompt:
         raise DataError(f"{folder}: include_prompt=false is not supported.")
-    default, length = told.get("default_prompt_name"), _object(length_file(inner)).get("max_seq_length")
-    similarity, dim = told.get("similarity_fn_name") or "cosine", told.get("truncate_dim")
+    default, length = settings.get("default_prompt_name"), _object(length_file(inner)).get("max_seq_length")
+    similarity, dim = settings.get("similarity_fn_name") or "cosine", settings.get("truncate_dim")
     if similarity not in SIMILARITIES:
         raise DataError(
             f"{folder / SETTINGS}: similarity_fn_name is {str(similarity)[:80]!r}. Known: {', '.join(SIMILARITIES)}."
@@ -180,26 +180,26 @@ def _chain(folder: Path) -> tuple[tuple[str, ...], bool, tuple[Dense, ...], bool
 def _pooling(folder: Path) -> tuple[tuple[str, ...], bool]:
     """The ways of pooling in the order in which their vectors are joined, and whether they see a prompt."""
     path = folder / "config.json"
-    told = _object(path)
-    named = told.get("pooling_mode")
-    modes = [named] if isinstance(named, str) else list(named) if isinstance(named, list) else []
+    settings = _object(path)
+    mode = settings.get("pooling_mode")
+    modes = [mode] if isinstance(mode, str) else list(mode) if isinstance(mode, list) else []
     old = {f"pooling_mode_{old}": public for public, old in MODES.values()}
     if not modes:
-        on = [name for name, value in told.items() if name.startswith("pooling_mode_") and value is True]
+        on = [name for name, value in settings.items() if name.startswith("pooling_mode_") and value is True]
         modes = [public for name, public in old.items() if name in on] + [name for name in on if name not in old]
     ours = {public: name for name, (public, _) in MODES.items()}
     if not modes:
         raise DataError(f'{path} names no way of pooling. Add one: "pooling_mode": "mean". Known: {", ".join(ours)}.')
     if any(mode not in ours for mode in modes):
         raise DataError(f"{path}: pooling is {', '.join(map(str, modes))}. Known: {', '.join(ours)}.")
-    return tuple(ours[mode] for mode in modes), told.get("include_prompt", True) is not False
+    return tuple(ours[mode] for mode in modes), settings.get("include_prompt", True) is not False
 
 
 def _dense(folder: Path) -> Dense:
-    path, told = folder / "model.safetensors", _object(folder / "config.json")
-    activation = _named_activation(told.get("activation_function", "Tanh"), ACTIVATIONS, folder / "config.json")
-    inputs, outputs = (told.get(key, "sentence_embedding") for key in ("module_input_name", "module_output_name"))
-    if told.get("use_residual") or (inputs, outputs or inputs) != ("sentence_embedding",) * 2:
+    path, settings = folder / "model.safetensors", _object(folder / "config.json")
+    activation = _named_activation(settings.get("activation_function", "Tanh"), ACTIVATIONS, folder / "config.json")
+    inputs, outputs = (settings.get(key, "sentence_embedding") for key in ("module_input_name", "module_output_name"))
+    if settings.get("use_residual") or (inputs, outputs or inputs) != ("sentence_embedding",) * 2:
         raise DataError(f"{folder / 'config.json'}: this Dense module has other inputs than the vector of the text.")
     if not path.is_file():
         raise MissingFile(
@@ -218,16 +218,16 @@ def _dense(folder: Path) -> Dense:
     return Dense(weight, None if bias is None else bias.astype(np.float32), activation)
 
 
-def _activation(folder: Path, public: Mapping[str, object], told: Mapping[str, object]) -> str | None:
+def _activation(folder: Path, public: Mapping[str, object], settings: Mapping[str, object]) -> str | None:
     """The activation of a cross-encoder's score, in any of the three places where it has been written."""
     nested = public.get(NESTED)
     places = (
-        told.get("activation_fn"),
+        settings.get("activation_fn"),
         nested.get("activation_fn") if isinstance(nested, dict) else None,
         public.get(OLDER),
     )
-    named = next((name for name in places if name is not None), None)
-    return None if named is None else _named_activation(named, _SCORE_ACTIVATIONS, folder)
+    activation = next((name for name in places if name is not None), None)
+    return None if activation is None else _named_activation(activation, _SCORE_ACTIVATIONS, folder)
 
 
 def with_activation(public: Mapping[str, object], activation: str | None) -> dict[str, object]:
@@ -236,15 +236,15 @@ def with_activation(public: Mapping[str, object], activation: str | None) -> dic
     return rest | ({} if activation is None else {NESTED: {"activation_fn": _SCORE_ACTIVATIONS[activation]}})
 
 
-def _named_activation(named: object, known: Mapping[str, object], where: Path) -> str:
-    last = str(named).rpartition(".")[2]
+def _named_activation(activation: object, known: Mapping[str, object], where: Path) -> str:
+    last = str(activation).rpartition(".")[2]
     if last not in known:
-        raise DataError(f"{where}: the activation is {str(named)[:80]!r}. Known: {', '.join(known)}.")
+        raise DataError(f"{where}: the activation is {str(activation)[:80]!r}. Known: {', '.join(known)}.")
     return last
 
 
 def _object(path: Path) -> JsonObject:
-    found = read_json(path) if path.is_file() else {}
-    if not isinstance(found, dict):
-        raise DataError(f"{path} holds a {type(found).__name__}; an object of settings was expected.")
-    return found
+    content = read_json(path) if path.is_file() else {}
+    if not isinstance(content, dict):
+        raise DataError(f"{path} holds a {type(content).__name__}; an object of settings was expected.")
+    return content

@@ -20,7 +20,7 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.generation import DECODER
 from bertie.models.heads.decoder import Decoder
 from bertie.models.heads.vocabulary import VocabularyHead
-from bertie.models.model import Inputs, TorchModel
+from bertie.models.model import EncoderInputs, TorchModel
 from bertie.nn.layout import Packed, Padded
 
 NEXT_TOKEN = "lm"
@@ -29,7 +29,7 @@ NEXT_TOKEN = "lm"
 class Seq2Seq(TorchModel):
     """An encoder, a decoder, and heads on the decoder."""
 
-    def encode(self, batch: Inputs, *, read: Tensor | None = None, **flags: Any) -> EncoderOutput:
+    def encode(self, batch: EncoderInputs, *, read: Tensor | None = None, **flags: Any) -> EncoderOutput:
         """Returns the input of the heads: the decoder's output for the text, or the encoder's output for generation.
 
         `flags` are those of `Encoder.forward`. read: of no effect, since the decoder reads every state of the encoder.

@@ -264,8 +264,8 @@ class TwoStreamEncoder(Encoder):
         text_seen, region_seen = text_bias, region_bias
         if not output_attentions:
             parts = (self.config, text_layout, text), (self.config.of_regions(), region_layout, regions)
-            found = [unpadded(layout, x, of.num_attention_heads, of.head_size) for of, layout, x in parts]
-            text_seen, region_seen = found[0] or text_bias, found[1] or region_bias  # type: ignore[assignment]
+            views = [unpadded(layout, x, of.num_attention_heads, of.head_size) for of, layout, x in parts]
+            text_seen, region_seen = views[0] or text_bias, views[1] or region_bias  # type: ignore[assignment]
 
         def read(layer: nn.Module) -> None:
             """A layer of the text."""
@@ -312,8 +312,8 @@ class TwoStreamEncoder(Encoder):
                     f"v_hidden_size={self.config.hidden_size}."
                 )
             masked_R1 = features.hidden[:, None]  # their features are zeros, and their location is seen: 3.1
-            kept = vectors_RD[:, :size].masked_fill(masked_R1, 0)
-            vectors_RD = torch.cat([kept, vectors_RD[:, size:]], 1)
+            visible = vectors_RD[:, :size].masked_fill(masked_R1, 0)
+            vectors_RD = torch.cat([visible, vectors_RD[:, size:]], 1)
         rows_R = torch.arange(len(vectors_RD), device=text.device)
         if self.config.image_location is not None:
             counts_B = layout.lengths

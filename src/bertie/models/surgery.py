@@ -25,7 +25,7 @@ from bertie.nn.init import shapes_only
 from bertie.text.resize import Resized, trim_tokenizer
 
 Fill = Literal["tile", "interpolate"]
-Depth = Literal["stack", "interleave", "identity"]
+DepthMethod = Literal["stack", "interleave", "identity"]
 _SHARED_SETTINGS = (  # of the configs of two families, when one's layers go into the other
     *("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "hidden_act", "max_position_embeddings"),
     *("pad_token_id", "initializer_range", "layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob"),
@@ -78,8 +78,8 @@ def with_vocabulary(model: TorchModel, resized: Resized) -> TorchModel:
 
     def now(key: str, old: int) -> int:
         """Returns the id of a special token by its key in config.json: the tokenizer's, or the new index of its row."""
-        found = resized.tokenizer.special_id(key.removesuffix("_token_id"))
-        return moved.get(old, old) if found is None else found
+        token = resized.tokenizer.special_id(key.removesuffix("_token_id"))
+        return moved.get(old, old) if token is None else token
 
     said_of = model.variant.keys if model.variant else ()  # other ids are not in config.json, and nothing reads them
     keys = ("pad_token_id", "sep_token_id", "eos_token_id", "decoder_start_token_id")
@@ -140,7 +140,7 @@ def with_positions(model: TorchModel, length: int, *, fill: Fill = "tile") -> To
     return rebuilt(model, config.replace(max_position_embeddings=len(state[POSITION])), state)
 
 
-def deeper(model: TorchModel, layers: int, *, how: Depth = "stack") -> TorchModel:
+def deeper(model: TorchModel, layers: int, *, how: DepthMethod = "stack") -> TorchModel:
     """Returns the model with more layers, for further training.
 
     "stack" puts copies of all layers on top (0 1 2 0 1 2; Gong et al. 2019), and "interleave" copies each layer next to
@@ -148,8 +148,8 @@ def deeper(model: TorchModel, layers: int, *, how: Depth = "stack") -> TorchMode
     only. Shared layers are repeated more often. Raises UsageError for fewer layers, or a family that does not support
     it.
     """
-    if how not in get_args(Depth):
-        raise UnknownName(f"Unknown way {how!r}. {nearest(how, get_args(Depth))}")
+    if how not in get_args(DepthMethod):
+        raise UnknownName(f"Unknown way {how!r}. {nearest(how, get_args(DepthMethod))}")
     state, config = dict(model.state_dict()), model.config
     old = config.num_hidden_layers
     if layers <= old or not old:
@@ -178,13 +178,13 @@ def deeper(model: TorchModel, layers: int, *, how: Depth = "stack") -> TorchMode
 def _with_layers(state: Mapping[str, Tensor], layers: Sequence[int]) -> dict[str, Tensor]:
     """Returns the state with these layers, in this order. A convolution is of the first place, not of its layer
     (DeBERTa)."""
-    found = {name: tensor for name, tensor in state.items() if not LAYER_NAME.match(name) or CONVOLUTION.match(name)}
+    tensors = {name: tensor for name, tensor in state.items() if not LAYER_NAME.match(name) or CONVOLUTION.match(name)}
     for i, layer in enumerate(layers):
         prefix = f"encoder.layers.{layer}."
         for name in state:
             if name.startswith(prefix) and not CONVOLUTION.match(name):
-                found[f"encoder.layers.{i}.{name.removeprefix(prefix)}"] = state[name]
-    return found
+                tensors[f"encoder.layers.{i}.{name.removeprefix(prefix)}"] = state[name]
+    return tensors
 
 
 def _check_mixed(state: Mapping[str, Tensor]) -> None:
@@ -232,31 +232,31 @@ def take_layers(model: TorchModel, layers: Sequence[int], *, variant: Variant | 
             f"Layers {list(layers)} are out of range: the model has layers 0 to {config.num_hidden_layers - 1}."
         )
     _check_mixed(state)
-    kept = _with_layers(state, layers)
+    weights = _with_layers(state, layers)
     if variant is None or variant == model.variant:
-        return rebuilt(model, _of_layers(config, layers), _with_norms(kept, config, len(layers)))
+        return rebuilt(model, _of_layers(config, layers), _with_norms(weights, config, len(layers)))
     shape = variant.base.replace(num_hidden_layers=len(layers), **{name: config.get(name) for name in _SHARED_SETTINGS})
-    if POSITION in kept:  # the first token's is row 0, or the row after that of the padding token
-        rows = kept[POSITION][config.position_offset :]
-        if SEGMENT in kept and not shape.type_vocab_size:
-            rows = rows + kept.pop(SEGMENT)[0]
-        kept[POSITION] = torch.cat([rows.new_zeros(shape.position_offset, rows.shape[1]), rows])
-        shape = shape.replace(max_position_embeddings=len(kept[POSITION]))
-    if SEGMENT in kept:
-        kept[SEGMENT] = kept[SEGMENT][: shape.type_vocab_size]
+    if POSITION in weights:  # the first token's is row 0, or the row after that of the padding token
+        rows = weights[POSITION][config.position_offset :]
+        if SEGMENT in weights and not shape.type_vocab_size:
+            rows = rows + weights.pop(SEGMENT)[0]
+        weights[POSITION] = torch.cat([rows.new_zeros(shape.position_offset, rows.shape[1]), rows])
+        shape = shape.replace(max_position_embeddings=len(weights[POSITION]))
+    if SEGMENT in weights:
+        weights[SEGMENT] = weights[SEGMENT][: shape.type_vocab_size]
     heads = [name for name in model.heads if f"heads.{name}.bias" in variant.table]
     with shapes_only():
         new = TorchModel(variant.encoder(shape), {name: HEADS[name](shape, 0) for name in heads}, variant=variant)
-    wanted = {name: tensor.shape for name, tensor in new.state_dict().items()}
+    shapes = {name: tensor.shape for name, tensor in new.state_dict().items()}
     cannot = f"Cannot initialize a {variant.model_type} from this model:"
-    if lacking := [name for name, shape in wanted.items() if name not in kept or kept[name].shape != shape]:
+    if lacking := [name for name, shape in shapes.items() if name not in weights or weights[name].shape != shape]:
         raise UsageError(f"{cannot} weight {lacking[0]} is missing or has a different shape.")
-    parts = [name for name in kept if name.startswith("encoder.") and not name.startswith("encoder.pooler.")]
-    if left := [name for name in parts if name not in wanted]:
+    parts = [name for name in weights if name.startswith("encoder.") and not name.startswith("encoder.pooler.")]
+    if left := [name for name in parts if name not in shapes]:
         raise UsageError(f"{cannot} a {variant.model_type} has no {left[0]}.")
     ours, theirs = (one.flat() | {"mlm_act": one.heads.mlm.mlm_act or one.hidden_act} for one in (config, shape))
     if other := [name for name in _COMPUTING_SETTINGS if ours.get(name) != theirs.get(name)]:
         raise UsageError(f"{cannot} the setting {other[0]} of the two families differs.")
-    new.load_state_dict({name: kept[name].detach().clone() for name in wanted}, assign=True)
+    new.load_state_dict({name: weights[name].detach().clone() for name in shapes}, assign=True)
     new.tokenizer = model.tokenizer
     return new.train(model.training)

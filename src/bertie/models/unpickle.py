@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 
-def main(source: Path, out: Path) -> None:
+def convert_pickle(source: Path, out: Path) -> None:
     """Reads `source` and writes its tensors. Exits with a message when it is not a dictionary of tensors."""
     try:
         state = torch.load(source, map_location="cpu", weights_only=True)
@@ -29,4 +29,4 @@ def main(source: Path, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    convert_pickle(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -75,21 +75,21 @@ class Variant(Codec):
 
     def heads(self, public: Json) -> tuple[str, ...] | None:
         """Returns the heads of the first architecture in config.json, or None for an unknown one."""
-        named = public.get("architectures")
-        first = named[0] if isinstance(named, list) and named else None
+        names = public.get("architectures")
+        first = names[0] if isinstance(names, list) and names else None
         if not isinstance(first, str):
             return None
         return self.architectures[first] if first in self.architectures else own_classes().get(first)
 
     def based(self, public: Json) -> bool:
         """Returns whether the names of the encoder's weights in config.json's class start with `table.base`."""
-        named = public.get("architectures") or [""]
-        return self.heads(public) != () and named[0] not in self.bare
+        names = public.get("architectures") or [""]
+        return self.heads(public) != () and names[0] not in self.bare
 
     def needs_decoder(self, heads: Iterable[str]) -> bool:
         """Returns whether the public classes with these heads have a decoder."""
-        known, wanted = [set(theirs) for theirs in self.architectures.values()], set(heads)
-        return wanted not in known and wanted | {"decoder"} in known
+        known, asked_heads = [set(theirs) for theirs in self.architectures.values()], set(heads)
+        return asked_heads not in known and asked_heads | {"decoder"} in known
 
     def architecture(self, heads: tuple[str, ...], public: Json) -> str:
         """Returns the public class with exactly these heads. Raises UnknownHeads when there is none."""
@@ -147,8 +147,8 @@ def method_of(public: Mapping[str, object]) -> object:
 
 def _is_bert(public: Mapping[str, object]) -> bool:
     """Whether a config.json of 2019 has BERT's keys, two segments, and none of the keys of those that came after."""
-    named = public.get("architectures") or ["Bert"]
-    if not isinstance(named, list) or not all(str(name).startswith("Bert") for name in named):
+    names = public.get("architectures") or ["Bert"]
+    if not isinstance(names, list) or not all(str(name).startswith("Bert") for name in names):
         return False
     later = {"embedding_size", "attention_window", "relative_attention", "num_hidden_groups", "block_size"}
     return public.keys() >= OF_2018 and public["type_vocab_size"] == 2 and not later & public.keys()

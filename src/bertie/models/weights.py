@@ -22,7 +22,7 @@ from bertie.errors import BadFile, DataError, MissingFile, UnreadableFile
 from bertie.files import atomic_write
 from bertie.models.files import weight_files
 from bertie.models.names import WeightTable
-from bertie.models.packed import PackedWeight, format_of, fused
+from bertie.models.packed import PackedWeight, find_weight_format, fused
 
 WORD_EMBEDDINGS = "encoder.embeddings.word.weight"
 WRAPPERS = ("module.", "_orig_mod.", "model.")
@@ -99,22 +99,22 @@ class WeightsFolder:
     def __enter__(self) -> "WeightsFolder":
         with ExitStack() as stack:
             if self._tensors is None:
-                opened = [(path, *_open(path, stack)) for path in weight_files(self.folder)]
+                files = [(path, *_open(path, stack)) for path in weight_files(self.folder)]
             else:
                 shapes = {name: tuple(tensor.shape) for name, tensor in self._tensors.items()}
-                opened = [(self.folder, _Tensors(self._tensors), shapes)]
-            names = [name for *_, entries in opened for name in entries]
+                files = [(self.folder, _Tensors(self._tensors), shapes)]
+            names = [name for *_, entries in files for name in entries]
             if not names:
-                raise DataError(f"{opened[0][0]} contains no tensors. Copy the model's weights again.")
+                raise DataError(f"{files[0][0]} contains no tensors. Copy the model's weights again.")
             wrapped = len(_wrapper(names, self.table.base))
-            for path, file, entries in opened:
+            for path, file, entries in files:
                 for name, shape in entries.items():
                     if (today := self.table.today(name[wrapped:])) is not None:
                         self.stored.setdefault(today, []).append(_Stored(file, path, name, shape))
-            kinds = {name: kind for name in self.stored if (kind := format_of(name, self.stored))}
+            kinds = {name: kind for name in self.stored if (kind := find_weight_format(name, self.stored))}
             for name, kind in kinds.items():
                 parts = {part: self.stored.pop(f"{name}_{part}", []) for part in kind.PARTS}
-                self.packed[name] = {part: found[0] for part, found in parts.items() if found}
+                self.packed[name] = {part: array[0] for part, array in parts.items() if array}
                 self.stored[name] = [one._replace(shape=kind.shape(one.shape)) for one in self.stored[name]]
             self._stack = stack.pop_all()
         return self
@@ -156,7 +156,7 @@ class WeightsFolder:
         if public in self._read:  # asked for twice: to be dequantized, and to be kept as it is
             return self._read[public]
         first, parts = self.stored[public][0], self.packed[public]
-        kind = format_of(public, [f"{public}_{part}" for part in parts])
+        kind = find_weight_format(public, [f"{public}_{part}" for part in parts])
         assert kind is not None
         try:
             self._read[public] = kind.of(
@@ -239,11 +239,11 @@ def load_weights(
 
 
 def _check_shape(name: str, parameter: Tensor, publics: tuple[str, ...], weights: WeightsFolder) -> None:
-    wanted = (parameter.shape[0] // len(publics), *parameter.shape[1:])
+    shape = (parameter.shape[0] // len(publics), *parameter.shape[1:])
     for public in publics:
-        if (found := weights.shape(public)) != wanted:
+        if (stored := weights.shape(public)) != shape:
             raise DataError(
-                f"{weights.folder}: {public} is {_shape(found)} in the weights, but {_shape(wanted)} in "
+                f"{weights.folder}: {public} is {_shape(stored)} in the weights, but {_shape(shape)} in "
                 "config.json. The two files belong to different models."
             )
 
@@ -256,9 +256,9 @@ def _join(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def public_state(named: Mapping[str, Tensor], table: WeightTable, *, base: bool) -> Iterator[tuple[str, Tensor]]:
+def public_state(tensors: Mapping[str, Tensor], table: WeightTable, *, base: bool) -> Iterator[tuple[str, Tensor]]:
     """Yields our parameters as (public name, tensor). Without `base`, the encoder's names have no prefix."""
-    for name, tensor in named.items():
+    for name, tensor in tensors.items():
         publics = table.public(name)
         for public, part in zip(publics, tensor.detach().chunk(len(publics)), strict=True):
             yield public if base else public.removeprefix(table.base), part.T if table.turned(public) else part
@@ -272,7 +272,7 @@ def decoder_biases(publics: Collection[str], table: WeightTable) -> dict[str, st
 
 
 def save_weights(
-    named: Mapping[str, Tensor],
+    tensors: Mapping[str, Tensor],
     path: Path,
     table: WeightTable,
     *,
@@ -280,7 +280,7 @@ def save_weights(
     packed: Mapping[str, PackedWeight] = MappingProxyType({}),
 ) -> None:
     """Writes parameters, by our names, as one safetensors file in Hugging Face format, float or packed, atomically."""
-    floats = {name: tensor for name, tensor in named.items() if name not in packed}
+    floats = {name: tensor for name, tensor in tensors.items() if name not in packed}
     state = {name: part.float().cpu().contiguous() for name, part in public_state(floats, table, base=base)}
     for name, weight in packed.items():
         publics = table.public(name)

@@ -105,14 +105,14 @@ class XLNetEncoder(nn.Module):
         if target_positions is not None:
             hidden = torch.cat([hidden, self.mask_embedding.expand(*target_positions.shape, -1)], 1)
         hidden = dropout(hidden.to(self.compute_dtype or hidden.dtype), self.config.hidden_dropout_prob, self.training)
-        seen = self._relations(layout, token_type_ids, perm_mask, target_positions, hidden.dtype)
+        relations = self._relations(layout, token_type_ids, perm_mask, target_positions, hidden.dtype)
         hidden_states, attentions = [hidden], []
         for layer in self.layers:
-            hidden, probs = layer(hidden, layout, seen, output_attentions=output_attentions)
+            hidden, probs = layer(hidden, layout, relations, output_attentions=output_attentions)
             hidden_states.append(hidden)
             attentions.append(probs)
         if two := target_positions is not None:
-            hidden = hidden[:, seen.keys :]
+            hidden = hidden[:, relations.keys :]
         hidden = dropout(hidden, self.config.hidden_dropout_prob, self.training)
         return EncoderOutput(
             last_hidden_state=hidden,

@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from bertie.nn.cache import Cache, LayerCache
 from bertie.nn.dropout import dropout
 from bertie.nn.fused import unbiased
-from bertie.nn.groups import Groups
+from bertie.nn.groups import LayoutGroups
 from bertie.nn.layout import Layout
 from bertie.nn.linear import Linear
 from bertie.nn.varlen import Varlen
@@ -118,7 +118,7 @@ class SelfAttention(MultiHeadAttention):
         self,
         hidden: Tensor,
         layout: Layout,
-        bias: Tensor | Groups | Varlen | None,
+        bias: Tensor | LayoutGroups | Varlen | None,
         *,
         cache: LayerCache | None = None,
         output_attentions: bool = False,
@@ -136,13 +136,13 @@ class SelfAttention(MultiHeadAttention):
         self,
         qkv: Tensor,
         layout: Layout,
-        bias: Tensor | Groups | Varlen | None,
+        bias: Tensor | LayoutGroups | Varlen | None,
         *,
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """`forward` from the projections on: qkv (T, 3 N D) or (B, S, 3 N D)."""
-        if isinstance(bias, Groups | Varlen):
+        if isinstance(bias, LayoutGroups | Varlen):
             return self.of_context(bias.attention(qkv, **self._choices()), layout), None
         q_BNQD, k_BNKD, v_BNKD = split_heads(layout.rectangle(qkv), 3, self.num_heads)
         if cache is not None:

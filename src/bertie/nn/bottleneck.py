@@ -76,10 +76,10 @@ class BottleneckLayer(nn.Module):
         """hidden (T, H) or (B, S, H) -> the same shape, or the layout's part; the probabilities on request."""
         narrow = self.input_norm(self.input(hidden))
         if self.narrow_attention:
-            seeking, given = narrow, narrow
+            seeking, values = narrow, narrow
         else:
-            seeking, given = self.shared_norm(self.shared(hidden)), hidden
-        x, probs = self.attention(seeking, given, layout, bias, cache=cache, output_attentions=output_attentions)
+            seeking, values = self.shared_norm(self.shared(hidden)), hidden
+        x, probs = self.attention(seeking, values, layout, bias, cache=cache, output_attentions=output_attentions)
         x = self.attention_norm(layout.kept(narrow) + x)
         for feed_forward in self.ffn:
             x = feed_forward(x)
@@ -100,15 +100,15 @@ class BottleneckAttention(nn.Module):
     def forward(
         self,
         seeking: Tensor,
-        given: Tensor,
+        values: Tensor,
         layout: Layout,
         bias: Tensor | None,
         *,
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """seeking (..., b), given (..., b or H) -> (..., b), and the probabilities (B, N, Q, K) on request."""
-        fused = torch.cat([self.qk(seeking), self.value(given)], -1)
+        """seeking (..., b), values (..., b or H) -> (..., b), and the probabilities (B, N, Q, K) on request."""
+        fused = torch.cat([self.qk(seeking), self.value(values)], -1)
         q_BNQD, k_BNKD, v_BNKD = split_heads(layout.rectangle(fused), 3, self.num_heads)
         if cache is not None:
             k_BNKD, v_BNKD = cache.extend(k_BNKD, v_BNKD)

@@ -101,8 +101,8 @@ class DisentangledAttention(SelfAttention):
             used_RH = bias.table_RH[used]
         table = dropout(used_RH, self.table_dropout_p, self.training)
         weight, shift = self.qkv.weight[: 2 * size].to(table.dtype), self.qkv.bias
-        made = F.linear(table, weight, None if shift is None else shift[: 2 * size].to(table.dtype))[of_U]
-        from_U2ND = made.view(made.shape[0], 2, self.num_heads, -1)  # len() would fix the length of a graph
+        projected = F.linear(table, weight, None if shift is None else shift[: 2 * size].to(table.dtype))[of_U]
+        from_U2ND = projected.view(projected.shape[0], 2, self.num_heads, -1)  # len() would fix the length of a graph
         return from_U2ND[:, 1].transpose(0, 1), from_U2ND[:, 0].transpose(0, 1)
 
 

@@ -26,8 +26,8 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     if not training or p == 0:
         return x
     if current_seeds() is not None:
-        kept: Tensor = HashedDropout.apply(x, Dropout.next(p))  # type: ignore[no-untyped-call]
-        return kept
+        output: Tensor = HashedDropout.apply(x, Dropout.next(p))  # type: ignore[no-untyped-call]
+        return output
     return x * keep_mask(x, p) if _quick(x) else F.dropout(x, p)
 
 
@@ -113,8 +113,8 @@ class DropoutMask:
         self.scale = 65536 / (65536 - self.dropped)
         self.generator = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
 
-    def draw(self, shape: Sequence[int], dtype: torch.dtype, kept: float = 1.0) -> Tensor:
-        """Returns a tensor that is `kept` where an element is kept, else 0.
+    def draw(self, shape: Sequence[int], dtype: torch.dtype, scale: float = 1.0) -> Tensor:
+        """Returns a tensor that is `scale` where an element is kept, else 0.
 
         The random bits are converted in place by arithmetic on 16-bit integers. A comparison that writes bf16 first
         makes a tensor of bool, and takes three times as long.
@@ -125,5 +125,5 @@ class DropoutMask:
         last = self.dropped - 32769  # the highest that is dropped, of int16's -32,768 ... 32,767
         ones = bits.clamp_(last, last + 1).sub_(last)
         if dtype not in (torch.bfloat16, torch.float16):
-            return ones.to(dtype).mul_(kept)
-        return ones.mul_(int(torch.tensor(kept, dtype=dtype).view(torch.int16))).view(dtype)
+            return ones.to(dtype).mul_(scale)
+        return ones.mul_(int(torch.tensor(scale, dtype=dtype).view(torch.int16))).view(dtype)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bertie.errors import UsageError
 from bertie.nn.dropout import dropout
-from bertie.nn.features import Features, FrameEmbeddings, RegionEmbeddings, placed
+from bertie.nn.features import Features, FrameEmbeddings, RegionEmbeddings, place_features
 from bertie.nn.fused import norm
 from bertie.nn.layout import Layout
 from bertie.nn.linear import NORMS, Linear, NormType
@@ -75,7 +75,7 @@ class Embeddings(nn.Module):
                 )
             vectors = self.features(features, self.position)
             if self.features.of_words:
-                summed = placed(summed, features, vectors)
+                summed = place_features(summed, features, vectors)
         if self.trigram:
             summed = self._project(with_neighbors(summed, layout))
         if self.position is not None:
@@ -86,7 +86,7 @@ class Embeddings(nn.Module):
             one = token_type_ids is None or self.segment.num_embeddings == 1  # one row: all text is segment 0
             summed = summed + (self.segment.weight[0] if one else self.segment(token_type_ids))
         if features is not None and vectors is not None and self.features is not None and not self.features.of_words:
-            summed = placed(summed, features, vectors)
+            summed = place_features(summed, features, vectors)
         if self.dropout_before_norm:
             hidden = norm(dropout(summed, self.dropout_p, self.training), self.norm)
         else:

@@ -34,7 +34,7 @@ class Features:
         return Features(*(None if x is None else moved(x, device) for x in parts))  # type: ignore[arg-type]
 
 
-def placed(x: Tensor, features: Features, vectors: Tensor) -> Tensor:
+def place_features(x: Tensor, features: Features, vectors: Tensor) -> Tensor:
     """Returns x (..., H) with the vectors (R, H) in the rows of the features."""
     return x.flatten(0, -2).index_copy(0, features.rows, vectors.to(x.dtype)).view_as(x)
 
@@ -85,8 +85,8 @@ class LocatedRegions(nn.Module):
         size = self.projection.in_features
         features, location = self.projection(vectors[:, :size]), self.location(vectors[:, size:])
         if self.location_norm is None:
-            found: Tensor = self.norm(features + location)
-            return found
+            states: Tensor = self.norm(features + location)
+            return states
         averaged: Tensor = (self.norm(features) + self.location_norm(location)) / 2
         return averaged
 

@@ -37,7 +37,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Groups:
+class LayoutGroups:
     """The groups of a packed layout, and the origin of each cell and row, of head size D each, int32.
 
     A cell of queries, keys and values is at (group, which of the three, b, N, S), one of context at (group, b, N, S).
@@ -54,7 +54,7 @@ class Groups:
     padding: Tensor  # cells of context that no token is at
 
     @classmethod
-    def of(cls, layout: Packed, num_heads: int, dtype: torch.dtype) -> "Groups":
+    def of(cls, layout: Packed, num_heads: int, dtype: torch.dtype) -> "LayoutGroups":
         """Returns groups by increasing width; within a width in the order of the batch. dtype: of the scores"""
         lengths_B, starts_B = layout.lengths.numpy(), layout.cu_seqlens[:-1].numpy().astype(np.int64)
         widths_B = -(-lengths_B // _REGISTER_NUMBERS) * _REGISTER_NUMBERS
@@ -118,17 +118,17 @@ def _index(numbers: NDArray[np.int64]) -> Tensor:
     return torch.from_numpy(numbers.astype(np.int32))
 
 
-def grouped(layout: Packed, hidden: Tensor, num_heads: int) -> Groups | None:
+def group_layout(layout: Packed, hidden: Tensor, num_heads: int) -> LayoutGroups | None:
     """Returns the groups of a layout where grouped attention is the fastest: on a CPU, with gradients."""
     quick = hidden.device.type == "cpu" and torch.is_grad_enabled() and not torch.compiler.is_compiling()
-    return Groups.of(layout, num_heads, hidden.dtype) if quick else None
+    return LayoutGroups.of(layout, num_heads, hidden.dtype) if quick else None
 
 
 class _GroupedAttention(torch.autograd.Function):
     """softmax(scale q k^T) v of each group. `scale` and dropout's are factors of products: no pass over the scores."""
 
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, groups: Groups, scale: float, dropout_p: float) -> Tensor:
+    def forward(ctx: Any, qkv: Tensor, groups: LayoutGroups, scale: float, dropout_p: float) -> Tensor:
         heads = groups.num_heads
         size = qkv.shape[1] // (3 * heads)
         cells = qkv.reshape(-1, size).index_select(0, groups.qkv_cells)
@@ -160,7 +160,7 @@ class _GroupedAttention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        groups: Groups = ctx.groups
+        groups: LayoutGroups = ctx.groups
         cells, probs, *masks = ctx.saved_tensors
         heads, size = groups.num_heads, cells.shape[1]
         grad_context = grad.reshape(-1, size).index_select(0, groups.context_cells)

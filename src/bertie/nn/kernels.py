@@ -272,10 +272,10 @@ def _heads(qkv, bias, at, real, N: tl.constexpr, D: tl.constexpr, BIAS: tl.const
 @triton.jit
 def _visible(place, length, radius, WINDOW: tl.constexpr):
     """Which keys (columns) a query (row) sees."""
-    seen = (place[None] < length) & (place[:, None] >= 0)
+    mask = (place[None] < length) & (place[:, None] >= 0)
     if WINDOW:
-        seen &= tl.abs(place[:, None] - place[None]) <= radius
-    return seen
+        mask &= tl.abs(place[:, None] - place[None]) <= radius
+    return mask
 
 
 @triton.jit

@@ -75,12 +75,12 @@ class _Computed:
         """Returns the rows of the part. tokens (num_rows, H) or (B, S, H) -> (rounded(N), H); without a part, tokens"""
         return tokens if self.part is None else _take(tokens.flatten(0, -2), self.part, rounded(len(self.part)))
 
-    def spread(self, kept: Tensor, like: Tensor) -> Tensor:
-        """The inverse of `kept`, in the shape of `like`: zeros where no token of the part is."""
+    def spread(self, rows: Tensor, like: Tensor) -> Tensor:
+        """The inverse of `rows`, in the shape of `like`: zeros where no token of the part is."""
         if self.part is None:
-            return kept
+            return rows
         whole = like.new_zeros(like.shape).view(-1, like.shape[-1])
-        return whole.index_copy(0, self.part, kept[: len(self.part)]).view(like.shape)
+        return whole.index_copy(0, self.part, rows[: len(self.part)]).view(like.shape)
 
 
 @dataclass(frozen=True)

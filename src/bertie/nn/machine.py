@@ -32,7 +32,7 @@ LIMIT_VARIABLES = (
 
 
 @dataclass(frozen=True)
-class Rates:
+class ProductRates:
     """Billions of floating-point operations per second of one small matrix product in each dtype."""
 
     fp32: float
@@ -48,7 +48,7 @@ class Rates:
 
 
 @cache
-def cpu_rates() -> Rates:
+def cpu_rates() -> ProductRates:
     """Returns this processor's rates: from the user's cache folder, or measured in some milliseconds and stored
     there."""
     path, name = user_cache() / "processors.json", processor_facts()
@@ -80,21 +80,21 @@ def _model() -> str:
     for name, colon, value in (line.partition(":") for line in lines):
         if colon:
             facts.setdefault(name.strip(), value.strip())
-    told = {flag for flag in facts.get("flags", "").split() if flag.startswith(("avx", "amx"))}
-    return " ".join([facts.get("model name", platform.machine()), *sorted(told)])
+    flags = {flag for flag in facts.get("flags", "").split() if flag.startswith(("avx", "amx"))}
+    return " ".join([facts.get("model name", platform.machine()), *sorted(flags)])
 
 
-def _known(path: Path) -> dict[str, Rates]:
+def _known(path: Path) -> dict[str, ProductRates]:
     """Returns earlier measurements, or nothing where the file is missing or damaged."""
     try:
-        rates = {name: Rates(float(row["fp32"]), float(row["bf16"])) for name, row in read_json(path).items()}
+        rates = {name: ProductRates(float(row["fp32"]), float(row["bf16"])) for name, row in read_json(path).items()}
     except (BertieError, OSError, AttributeError, KeyError, TypeError, ValueError):
         return {}
     return {name: row for name, row in rates.items() if min(row.fp32, row.bf16) > 0 and isfinite(row.fp32 + row.bf16)}
 
 
 @torch.no_grad()
-def _measured() -> Rates:
+def _measured() -> ProductRates:
     """Measures CPU time on one thread, alternating both dtypes, so that other processes have little influence."""
     exact = time.get_clock_info("thread_time").resolution < 1e-5  # not on every system
     clock = time.thread_time if exact else time.perf_counter
@@ -117,4 +117,4 @@ def _measured() -> Rates:
     finally:
         torch.set_num_threads(threads)
     fp32, bf16 = (2e-9 * _PRODUCT_SIZE**3 / max(seconds, 1e-9) for seconds in best)
-    return Rates(fp32, bf16)
+    return ProductRates(fp32, bf16)

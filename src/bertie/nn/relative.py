@@ -81,32 +81,32 @@ class RelativeAttention(nn.Module):
         self.segment = nn.Parameter(zeros(2, *shape[1:]))  # the same, another
 
     def forward(
-        self, hidden: Tensor, layout: Layout, seen: Relations, *, output_attentions: bool = False
+        self, hidden: Tensor, layout: Layout, relations: Relations, *, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """hidden (T, H) or (B, Q, H) -> the same shape, and the probabilities (B, N, Q, K) on request."""
-        tokens = hidden if hidden.ndim == 2 else hidden[:, : seen.keys]
+        tokens = hidden if hidden.ndim == 2 else hidden[:, : relations.keys]
         q_BNQD = layout.rectangle(self._project(hidden, self.query)).transpose(1, 2) / sqrt(self.query.shape[2])
         k_BNKD = layout.rectangle(self._project(tokens, self.key)).transpose(1, 2)
         v_BNKD = layout.rectangle(self._project(tokens, self.value)).transpose(1, 2)
-        scores_BNQK = self._scores(q_BNQD, k_BNKD, seen)
-        scores_BNQK = scores_BNQK if seen.bias is None else scores_BNQK + seen.bias
+        scores_BNQK = self._scores(q_BNQD, k_BNKD, relations)
+        scores_BNQK = scores_BNQK if relations.bias is None else scores_BNQK + relations.bias
         probs_BNQK = dropout(scores_BNQK.softmax(-1), self.dropout_p, self.training)
         context_BQH = (probs_BNQK @ v_BNKD).transpose(1, 2).flatten(2)
         return layout.flat(context_BQH) @ self.output.to(hidden.dtype).flatten(
             1
         ).T, probs_BNQK if output_attentions else None
 
-    def _scores(self, q_BNQD: Tensor, k_BNKD: Tensor, seen: Relations) -> Tensor:
+    def _scores(self, q_BNQD: Tensor, k_BNKD: Tensor, relations: Relations) -> Tensor:
         scale, dtype = sqrt(q_BNQD.shape[-1]), q_BNQD.dtype
         u, v, w = ((ask / scale).to(dtype)[:, None] for ask in (self.ask_content, self.ask_distance, self.ask_segment))
         scores_BNQK = (q_BNQD + u) @ k_BNKD.mT
-        r_NRD = self._project(seen.distances, self.distance).transpose(0, 1)
+        r_NRD = self._project(relations.distances, self.distance).transpose(0, 1)
         of_distance_BNQR = (q_BNQD + v) @ r_NRD.mT
-        scores_BNQK = scores_BNQK + of_distance_BNQR.gather(-1, seen.which.expand(scores_BNQK.shape))
-        if seen.other_segment is not None:
+        scores_BNQK = scores_BNQK + of_distance_BNQR.gather(-1, relations.which.expand(scores_BNQK.shape))
+        if relations.other_segment is not None:
             of_segment_BNQ2 = (q_BNQD + w) @ self.segment.to(dtype).transpose(0, 1).mT
             same, other = of_segment_BNQ2[..., :1], of_segment_BNQ2[..., 1:]
-            scores_BNQK = scores_BNQK + torch.where(seen.other_segment, other, same)
+            scores_BNQK = scores_BNQK + torch.where(relations.other_segment, other, same)
         return scores_BNQK
 
     def _project(self, x: Tensor, weight: Tensor) -> Tensor:

@@ -18,10 +18,10 @@ from torch import Tensor
 from bertie.nn.attention import SelfAttention, lowest_where, split_heads
 from bertie.nn.cache import LayerCache
 from bertie.nn.fused import Rotate, runs_kernels
-from bertie.nn.groups import Groups
+from bertie.nn.groups import LayoutGroups
 from bertie.nn.layout import Layout
 from bertie.nn.varlen import Varlen
-from bertie.nn.window import WindowMask, near, window_attention
+from bertie.nn.window import WindowMask, mask_window, window_attention
 
 CHUNKED_FROM = 4  # windows' radii in a sequence, from where chunks cost less than the whole
 
@@ -30,7 +30,7 @@ CHUNKED_FROM = 4  # windows' radii in a sequence, from where chunks cost less th
 class Views:
     """Inputs of layers: the mask of all tokens (`whole`), the window, and the rotations by their base."""
 
-    whole: Tensor | Groups | Varlen | None
+    whole: Tensor | LayoutGroups | Varlen | None
     window: WindowMask
     turns: Mapping[float, tuple[Tensor, Tensor]]
     bands: dict[tuple[int, torch.dtype], Tensor] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Views:
     def band(self, queries: int, radius: int, dtype: torch.dtype) -> Tensor:
         """A window as what is added to the scores, made once for all layers. -> (B, 1, Q, K)"""
         if (radius, dtype) not in self.bands:
-            self.bands[radius, dtype] = lowest_where(~near(self.window, queries, radius=radius), dtype)
+            self.bands[radius, dtype] = lowest_where(~mask_window(self.window, queries, radius=radius), dtype)
         return self.bands[radius, dtype]
 
 

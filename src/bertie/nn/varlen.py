@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bertie.nn.fused import biased, fits_short, runs_kernels, short_attention
-from bertie.nn.groups import Groups, grouped
+from bertie.nn.groups import LayoutGroups, group_layout
 from bertie.nn.layout import Layout, Packed
 
 # torch's public function for it, varlen_attn, has no dropout
@@ -78,7 +78,7 @@ class Varlen:
         return context_RND.flatten(1)
 
 
-def unpadded(layout: Layout, hidden: Tensor, num_heads: int, head_size: int) -> Groups | Varlen | None:
+def unpadded(layout: Layout, hidden: Tensor, num_heads: int, head_size: int) -> LayoutGroups | Varlen | None:
     """Returns what replaces the bias of scores where attention without padding is the fastest; None: nowhere.
 
     It is for packed batches: `Groups` in training on a CPU, `Varlen` in half precision on an NVIDIA GPU.
@@ -89,7 +89,7 @@ def unpadded(layout: Layout, hidden: Tensor, num_heads: int, head_size: int) -> 
     if half and has_kernel(hidden.device):
         short = runs_kernels() and fits_short(layout.max_seqlen, head_size)
         return replace(Varlen.of(layout, num_heads), short=short)
-    return grouped(layout, hidden, num_heads)
+    return group_layout(layout, hidden, num_heads)
 
 
 def has_kernel(device: torch.device) -> bool:

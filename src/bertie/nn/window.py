@@ -108,8 +108,8 @@ class WindowAttention(SelfAttention):
         q_BNSD, k_BNSD, v_BNSD = split_heads(layout.rectangle(self.qkv(hidden)), 3, self.num_heads)
         dropout_p = self.dropout_p if self.training else 0.0
         if cache is not None:
-            seen = near(bias, layout.max_seqlen, radius=self.radius, dilation=self.dilation)
-            hide = lowest_where(~seen, hidden.dtype)
+            visible = mask_window(bias, layout.max_seqlen, radius=self.radius, dilation=self.dilation)
+            hide = lowest_where(~visible, hidden.dtype)
             x, probs = self._attended((q_BNSD, *cache.extend(k_BNSD, v_BNSD)), hide, layout, output_attentions)
             return x, None if probs is None else WindowProbs(probs, probs[..., :0])
         context_BNSD, probs = window_attention(
@@ -134,7 +134,7 @@ class WindowAttention(SelfAttention):
         return self.output(layout.flat(context_BSH)), shown
 
     def _put_global(
-        self, context_BSH: Tensor, hidden: Tensor, layout: Layout, seen: WindowMask, dropout_p: float, show: bool
+        self, context_BSH: Tensor, hidden: Tensor, layout: Layout, window: WindowMask, dropout_p: float, show: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Replaces the context of the global tokens by their own attention, and returns its probabilities (B, N, G,
         S)."""
@@ -142,39 +142,39 @@ class WindowAttention(SelfAttention):
         weight = self.qkv_global.weight.to(hidden.dtype)
         bias = None if self.qkv_global.bias is None else self.qkv_global.bias.to(hidden.dtype)
         q_bias, kv_bias = (None, None) if bias is None else (bias[:size], bias[size:])
-        at_BGH = seen.at_BG[..., None].expand(-1, -1, size)
-        hidden_BGH = layout.rectangle(hidden).gather(1, seen.at_BG[..., None].expand(-1, -1, hidden.shape[-1]))
+        at_BGH = window.at_BG[..., None].expand(-1, -1, size)
+        hidden_BGH = layout.rectangle(hidden).gather(1, window.at_BG[..., None].expand(-1, -1, hidden.shape[-1]))
         (q_BNGD,) = split_heads(F.linear(hidden_BGH, weight[:size], q_bias), 1, self.num_heads)
         kv = layout.rectangle(F.linear(hidden, weight[size:], kv_bias))
         k_BNSD, v_BNSD = split_heads(kv, 2, self.num_heads)
-        hidden_B1GS = ~seen.mask_BS[:, None, None]
-        if seen.causal:
+        hidden_B1GS = ~window.mask_BS[:, None, None]
+        if window.causal:
             hidden_B1GS = hidden_B1GS | (
-                torch.arange(k_BNSD.shape[2], device=hidden.device) > seen.at_BG[:, None, :, None]
+                torch.arange(k_BNSD.shape[2], device=hidden.device) > window.at_BG[:, None, :, None]
             )
         hide = lowest_where(hidden_B1GS, hidden.dtype)
         context_BNGD, probs = attend(
             q_BNGD, k_BNSD, v_BNSD, hide, scaled=self.scaled, dropout_p=dropout_p, output_attentions=show
         )
         context_BGH = context_BNGD.transpose(1, 2).flatten(2)
-        context_BGH = torch.where(seen.is_BG[..., None], context_BGH, context_BSH.gather(1, at_BGH))
+        context_BGH = torch.where(window.is_BG[..., None], context_BGH, context_BSH.gather(1, at_BGH))
         return context_BSH.scatter(1, at_BGH, context_BGH), probs
 
 
-def near(seen: WindowMask, queries: int, *, radius: int, dilation: int = 1) -> Tensor:
+def mask_window(window: WindowMask, queries: int, *, radius: int, dilation: int = 1) -> Tensor:
     """Returns the window of the last `queries` of a row as a mask over all tokens. -> (B, 1, Q, K) bool"""
-    place_BK = seen.mask_BS.cumsum(1)
+    place_BK = window.mask_BS.cumsum(1)
     ahead_BQK = place_BK[:, None, :] - place_BK[:, -queries:, None]
-    found = (ahead_BQK.abs() <= radius * dilation) & (ahead_BQK % dilation == 0)
-    found = found & (ahead_BQK <= 0) if seen.causal else found
-    return (found & seen.mask_BS[:, None])[:, None]
+    mask = (ahead_BQK.abs() <= radius * dilation) & (ahead_BQK % dilation == 0)
+    mask = mask & (ahead_BQK <= 0) if window.causal else mask
+    return (mask & window.mask_BS[:, None])[:, None]
 
 
 def window_attention(
     q_BNSD: Tensor,
     k_BNSD: Tensor,
     v_BNSD: Tensor,
-    seen: WindowMask,
+    window: WindowMask,
     *,
     radius: int,
     dilation: int = 1,
@@ -203,18 +203,18 @@ def window_attention(
         return x.repeat_interleave(dilation * chunks, 0)
 
     q = interleaved(q_BNSD).view(batch * dilation, heads, chunks, w, size).movedim(2, 1).flatten(0, 1)
-    at_BNGD = seen.at_BG[:, None, :, None].expand(-1, heads, -1, q_BNSD.shape[-1])
+    at_BNGD = window.at_BG[:, None, :, None].expand(-1, heads, -1, q_BNSD.shape[-1])
     k = torch.cat([everywhere(k_BNSD.gather(2, at_BNGD)), windows(interleaved(k_BNSD))], 2)
     v = torch.cat([everywhere(v_BNSD.gather(2, at_BNGD)), windows(interleaved(v_BNSD))], 2)
-    local = seen.mask_BS & ~seen.global_BS
+    local = window.mask_BS & ~window.global_BS
     local = windows(interleaved(local[:, None, :, None])).mT  # (B' * C, 1, 1, 3 w)
     step = torch.arange(3 * w, device=q.device) - torch.arange(w, device=q.device)[:, None]  # 0 ... 2 w in the band
-    visible = local & (step >= 0) & (step <= (w if seen.causal else 2 * w))
-    of_global = everywhere(seen.is_BG)[:, None, None].expand(-1, -1, w, -1)
-    if seen.causal:
+    visible = local & (step >= 0) & (step <= (w if window.causal else 2 * w))
+    of_global = everywhere(window.is_BG)[:, None, None].expand(-1, -1, w, -1)
+    if window.causal:
         place_S = torch.arange(length, device=q.device)[None, None, :, None]
         place = interleaved(place_S.expand(batch, -1, -1, -1)).reshape(batch * dilation * chunks, 1, w, 1)
-        of_global = of_global & (everywhere(seen.at_BG)[:, None, None] <= place)
+        of_global = of_global & (everywhere(window.at_BG)[:, None, None] <= place)
     visible = torch.cat([of_global, visible], -1)
     context, probs = attend(
         q,
@@ -232,7 +232,7 @@ def window_attention(
 
     if probs is None:
         return in_order(context), None
-    num_global = seen.at_BG.shape[1]
+    num_global = window.at_BG.shape[1]
     band = (torch.arange(w, device=q.device)[:, None] + torch.arange(2 * w + 1, device=q.device)).expand(
         *q.shape[:2], -1, -1
     )

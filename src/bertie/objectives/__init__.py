@@ -42,7 +42,7 @@ __all__ = [
     "SentenceOrder",
     "SpanCorruption",
     "Sum",
-    "build",
+    "build_objective",
 ]
 
 OBJECTIVES: Registry[type[Objective]] = Registry(
@@ -65,7 +65,7 @@ OBJECTIVES: Registry[type[Objective]] = Registry(
 )
 
 
-def build(options: Mapping[str, Mapping[str, Any] | None]) -> Objective:
+def build_objective(options: Mapping[str, Mapping[str, Any] | None]) -> Objective:
     """Returns the sum of the named objectives, each with its options. A name with None is left out.
 
     Raises:

@@ -34,7 +34,7 @@ from bertie.models.surgery import take_layers
 from bertie.nn.loss import rows_at_a_time
 from bertie.objectives.base import LossReport, LossTerm, Objective, OpensModel
 
-Decoder = tuple[Tensor, Tensor, Tensor]
+LogitOperands = tuple[Tensor, Tensor, Tensor]
 """The operands of logits: hidden states (N, H), weight (V, H), bias (V,)."""
 NOT_FRESH = r"encoder\.(?!pooler\.)|heads\.mlm\."  # weights a student is given with its layers
 
@@ -177,12 +177,12 @@ class Distillation(Objective):
         return self.loaded
 
 
-def decoder(model: TorchModel, hidden: Tensor) -> Decoder:
+def decoder(model: TorchModel, hidden: Tensor) -> LogitOperands:
     """Returns the operands of a model's masked-LM logits. hidden (N, H) -> (N, E), (V, E), (V,)"""
     return model.vocabulary_head("mlm").parts(hidden, model.word_embeddings)
 
 
-def soft_targets_loss(student: Decoder, teacher: Decoder, *, temperature: float) -> tuple[Tensor, Tensor]:
+def soft_targets_loss(student: LogitOperands, teacher: LogitOperands, *, temperature: float) -> tuple[Tensor, Tensor]:
     """Returns the summed KL(teacher || student) of the probabilities at a temperature, and how often both have the same
     maximum.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws, key
-from bertie.data.order import Int, permutation, places
+from bertie.data.order import Int, number_samples, permutation
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.objectives.source import CorpusSource, micro_batches
@@ -71,7 +71,7 @@ class Mixture:
 
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
         """Returns the micro-batches of step `step` (from 0) on one of `world` ranks. Each has the corpora in order."""
-        ids = places(step, self.batch_size, rank=rank, world=world, first=self.first)
+        ids = number_samples(step, self.batch_size, rank=rank, world=world, first=self.first)
         return [self._batch(part) for part in micro_batches(ids, self.micro_batch_size)]
 
     def _batch(self, ids: Int) -> Batch:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import Masking, Vocabulary, choose_tokens, masking_of, prediction_counts, replacements
-from bertie.data.rates import Rate, Rates, rate_of
+from bertie.data.rates import RateCurve, Rates, rate_of
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import WrongValue
 from bertie.models.config import EncoderConfig
@@ -82,7 +82,7 @@ class MaskedLM(Objective):
         masking_of(self.masking)
 
     @cached_property
-    def _rate(self) -> Rate:
+    def _rate(self) -> RateCurve:
         return rate_of(self.rate, "mlm.rate")
 
     @cached_property

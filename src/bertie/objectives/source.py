@@ -19,9 +19,18 @@ from bertie.console import console, counted
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Order, places
+from bertie.data.order import Order, number_samples
 from bertie.data.pairing import PACKINGS
-from bertie.data.plans import MAX_ROW_LENGTH, PLAN_BLOCK, Int, Plan, Sentences, cached_plan, held_out, plan_instances
+from bertie.data.plans import (
+    MAX_ROW_LENGTH,
+    PLAN_BLOCK,
+    Int,
+    SamplePlan,
+    Sentences,
+    cached_plan,
+    choose_held_out,
+    plan_instances,
+)
 from bertie.data.sequences import NOWHERE, STANDS, Sequences
 from bertie.data.shards import Shards
 from bertie.errors import DataError, UsageError, WrongValue
@@ -98,7 +107,7 @@ class CorpusSource(ABC):
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
         """Returns the micro-batches of step `step` (from 0) on one of `world` ranks. sample_ids count from the run's
         start."""
-        ids = places(step, self.batch_size, rank=rank, world=world, first=self.first)
+        ids = number_samples(step, self.batch_size, rank=rank, world=world, first=self.first)
         return [self.corrupted(*self.instances(part, part)) for part in micro_batches(ids, self.micro_batch_size)]
 
     def validation_batches(self) -> list[Batch]:
@@ -181,13 +190,13 @@ class PretrainingSource(CorpusSource):
             raise DataError(
                 "The corpus is empty. Rebuild it from files that contain text: bertie corpus FILES -o FOLDER"
             )
-        out = held_out(lengths, bounds)
+        out = choose_held_out(lengths, bounds)
         self._train = Sentences.of(lengths, bounds, ~out)
         self._validation = Sentences.of(lengths, bounds, out) if out.any() else None
         objective.check(self._train)
 
         self._lock = threading.Lock()
-        self._plans: dict[int, Plan] = {}
+        self._plans: dict[int, SamplePlan] = {}
         if self.instances_per_epoch < batch_size:
             raise DataError(
                 f"The corpus has {counted(self.instances_per_epoch, 'instance')} of {max_length} tokens, fewer than "
@@ -218,7 +227,7 @@ class PretrainingSource(CorpusSource):
             "held_out_tokens": held.tokens if held else 0,
         }
 
-    def plan(self, epoch: int) -> Plan:
+    def plan(self, epoch: int) -> SamplePlan:
         """Returns the instances of an epoch. They are computed once, and may be requested from several threads."""
         number = epoch % self.pairing.duplicates
         with self._lock:
@@ -234,16 +243,16 @@ class PretrainingSource(CorpusSource):
         return Order(len(plan), VALIDATION_SEED).sample_ids(0, min(len(plan), VALIDATION_INSTANCES))
 
     @cached_property
-    def _validation_plan(self) -> Plan | None:
+    def _validation_plan(self) -> SamplePlan | None:
         held = self._validation
         return None if held is None else self._make(held, VALIDATION_SEED, 0, "validation")
 
-    def _make(self, sentences: Sentences, seed: int, number: int, part: str) -> Plan:
+    def _make(self, sentences: Sentences, seed: int, number: int, part: str) -> SamplePlan:
         # plans leave space for BERT's special tokens; a family may have more (</s></s>) or fewer
         length = self.max_length - (self.frame.size - self.pairing.segments - 1)
         identity = repr((self.shards.fingerprint, self.pairing, length, seed, number, part))
 
-        def make() -> Plan:
+        def make() -> SamplePlan:
             drawn = key(seed, number)
             if len(sentences) <= PLAN_BLOCK:  # a second or so
                 return plan_instances(self.pairing, sentences, max_length=length, seed=drawn)

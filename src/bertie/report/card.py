@@ -21,7 +21,7 @@ def put(folder: Path, title: str, *parts: str) -> None:
     checksums.update(folder, _CARD)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def render_markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """Returns a Markdown table."""
     cells = [[*columns], ["---"] * len(columns), *([str(cell).replace("|", "\\|") for cell in row] for row in rows)]
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)

@@ -194,13 +194,13 @@ class Report:
         """Adds the settings of a run, as the user would type them."""
         return self.section("Settings").pairs((name, setting_text(value)) for name, value in settings.items())
 
-    def footer(self, *, docs: str, made: str = "", command: str = "") -> Self:
+    def footer(self, *, docs: str, origin: str = "", command: str = "") -> Self:
         """Adds the version, the date, the command that repeats the run, and the documentation page about the report."""
         try:
             about = f"Bertie {version('bertie')}"
         except PackageNotFoundError:  # a source tree that was never installed
             about = "Bertie"
-        lines = [f"<p>{about}{f' · run of {escape(made)}' if made else ''}</p>"]
+        lines = [f"<p>{about}{f' · run of {escape(origin)}' if origin else ''}</p>"]
         lines += [f"<p>Repeat this run: <code>{escape(command)}</code></p>"] if command else []
         self._footer = "".join([*lines, f"<p>How to read this page: <code>bertie help {escape(docs)}</code></p>"])
         return self
@@ -248,8 +248,8 @@ def _class(numeric: bool) -> str:
     return ' class="number"' if numeric else ""
 
 
-def _label(name: str, wanted: bool) -> str:
-    return f' data-label="{escape(name, quote=True)}"' if wanted else ""
+def _label(name: str, labelled: bool) -> str:
+    return f' data-label="{escape(name, quote=True)}"' if labelled else ""
 
 
 def _cell(value: object) -> str:

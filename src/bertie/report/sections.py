@@ -30,7 +30,7 @@ def tiles(scores: Json, metrics: Sequence[str]) -> list[tuple[str, ...]]:
     ]
 
 
-def page(
+def render_evaluation_page(
     title: str,
     subtitle: str,
     scores: Json,
@@ -127,7 +127,8 @@ def _confusions(report: Report, scores: Json) -> None:
     elif pairs:
         of = {label: row["examples"] for label, row in scores["per_label"].items()}
         rows = [
-            [true or _NEITHER, given or _NEITHER, n, f"{n / of[true]:.0%}" if true else ""] for true, given, n in pairs
+            [true or _NEITHER, answer or _NEITHER, n, f"{n / of[true]:.0%}" if true else ""]
+            for true, answer, n in pairs
         ]
         report.section("Confusion matrix", f"The most frequent confusions of {len(of):,} labels.")
         report.table(["true label", "predicted label", "examples", "share of the true label"], rows)
@@ -163,10 +164,10 @@ def _calibration(report: Report, scores: Json, untuned: Untuned | None) -> None:
     if not scores.get("calibration"):
         return
     lines = [Line("perfect calibration", [0, 1], [0, 1], colour=5, dashed=True)]
-    for name, found in (("after tuning", scores), ("before", untuned.scores)) if untuned else (("model", scores),):
-        bins = found.get("calibration", ())
+    for name, values in (("after tuning", scores), ("before", untuned.scores)) if untuned else (("model", scores),):
+        bins = values.get("calibration", ())
         xs, ys, low, high = ([one[key] for one in bins] for key in ("probability", "right", "low", "high"))
-        lines.append(Line(f"{name}, ECE {found['ece']:z.3f}", xs, ys, low, high))
+        lines.append(Line(f"{name}, ECE {values['ece']:z.3f}", xs, ys, low, high))
     about = (
         "Of answers with a probability of 80%, eight in ten should be right. The expected calibration error (ECE) is "
         "the mean gap between probability and accuracy."
@@ -206,16 +207,16 @@ def _withheld(report: Report, scores: Json) -> None:
 
 def _sets(report: Report, scores: Json) -> None:
     """How often prediction sets have the true label."""
-    if not (found := scores.get("prediction_sets")):
+    if not (sets := scores.get("prediction_sets")):
         return
     about = (
-        f"Of {found['rows']:,} rows, {found['covered']:.1%} have the true label in their set, which has "
-        f"{found['mean_size']:.2f} labels on average; {found['single']:.1%} of the sets have a single label. The "
+        f"Of {sets['rows']:,} rows, {sets['covered']:.1%} have the true label in their set, which has "
+        f"{sets['mean_size']:.2f} labels on average; {sets['single']:.1%} of the sets have a single label. The "
         "promise is about all rows together, not about each label."
     )
     rows = [
         [label, row["rows"], row["covered"], between(*row["interval_95"])]
-        for label, row in [("all", found), *found["per_label"].items()][: _MAX_LABELS + 1]
+        for label, row in [("all", sets), *sets["per_label"].items()][: _MAX_LABELS + 1]
     ]
     report.section("Prediction sets", about).table(["true label", "rows", "coverage", "95% interval"], rows)
 
@@ -238,12 +239,12 @@ def _subgroups(report: Report, findings: Json, scores: Json) -> None:
     for kind, parts in kinds.items():
         for one in parts:
             low, high = one["low"], one["high"]
-            told, drawn = ("", Html(""))
+            text, drawn = ("", Html(""))
             if low is not None and low < high:  # a single example has no interval
-                told, drawn = between(low, high), Html.interval(one["value"], low, high, reference=whole, span=span)
+                text, drawn = between(low, high), Html.interval(one["value"], low, high, reference=whole, span=span)
             weak = Html('<span class="weak">below average</span>') if low is not None and low < high < whole else ""
             value = "not defined" if one["value"] is None else one["value"]
-            rows.append([f"{kind}: {one['name']}", one["examples"], value, told, drawn, weak])
+            rows.append([f"{kind}: {one['name']}", one["examples"], value, text, drawn, weak])
     name = metric_name(metric, scores)
     about = f"The {name} of subgroups of the examples. The dashed line is the {name} of all examples ({number(whole)})."
     about += " Below average: the whole interval lies below that line."
@@ -276,17 +277,17 @@ def _worst(report: Report, worst: Sequence[Json], source: str) -> None:
         )
 
 
-def _label_check(report: Report, found: Json | None) -> None:
-    if not found or not found["rows"]:
+def _label_check(report: Report, check: Json | None) -> None:
+    if not check or not check["rows"]:
         return
     about = (
-        f"{found['listed']:,} of {found['checked']:,} training rows have labels that models contradict which were not "
-        f"trained on the row ({found['model']}; Northcutt et al. 2021). The first rows are the most suspicious. "
-        f"{found['file']} has all of them. Read and correct them before you train again."
+        f"{check['listed']:,} of {check['checked']:,} training rows have labels that models contradict which were not "
+        f"trained on the row ({check['model']}; Northcutt et al. 2021). The first rows are the most suspicious. "
+        f"{check['file']} has all of them. Read and correct them before you train again."
     )
     columns = ["line", "label", "suggested", "probability of the label", "of the suggested one", "text"]
     keys = ("line", "label", "suggested", "probability", "suggested_probability", "text")
-    rows = [[row[key] for key in keys] for row in found["rows"]]
+    rows = [[row[key] for key in keys] for row in check["rows"]]
     report.section("Labels to check", about).table(columns, rows, stack=True)
 
 
@@ -302,5 +303,5 @@ def _interval(scores: Json, name: str) -> str:
 
 
 def _interval_note(scores: Mapping[str, object], name: str) -> str:
-    told = _interval(scores, name)
-    return f"95% interval {told}" if told else "no interval"
+    interval = _interval(scores, name)
+    return f"95% interval {interval}" if interval else "no interval"

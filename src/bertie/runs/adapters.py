@@ -16,7 +16,7 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.infer.traffic import Traffic
 from bertie.models.beside import base_of
 from bertie.models.config import EncoderConfig
-from bertie.models.files import MODEL_FOLDER, fingerprint
+from bertie.models.files import MODEL_FOLDER, hash_model_folder
 from bertie.models.heads import HEADS
 from bertie.models.lora import OURS, Adapter
 from bertie.models.model import TorchModel
@@ -62,7 +62,7 @@ def opened_base(base: Path, folder: Path) -> tuple[Adapter, TorchModel]:
     """Returns an adapter, and its base with its heads and labels. Raises DataError for another base than that of its
     hash."""
     adapter = Adapter.read(folder)
-    if adapter.own and adapter.own["base"] != fingerprint(base):
+    if adapter.own and adapter.own["base"] != hash_model_folder(base):
         raise DataError(
             f"{folder} is of another base than {base}: its weights have another hash. Pass the model that it names."
         )

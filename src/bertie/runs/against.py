@@ -8,15 +8,15 @@ from pathlib import Path
 
 from bertie.console import console
 from bertie.files import write_json
-from bertie.folders import Kind, held
-from bertie.runs.compare import compare, gather, page
+from bertie.folders import FolderKind, held
+from bertie.runs.compare import compare_runs, gather, render_comparison_page
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune_seeds
 from bertie.runs.finetune_prepare import check_run
 from bertie.runs.folder import AGAINST, RUN
 
-COMPARISON = Kind(
+COMPARISON = FolderKind(
     "comparison",
     begins=AGAINST,
     files=("compare.json", "compare.html"),
@@ -24,7 +24,7 @@ COMPARISON = Kind(
 )
 
 
-def finetune_against(
+def run_finetune_against(
     config: FinetuneConfig, other: str, run: Path, seeds: int, *, resume: str = "auto", overwrite: bool = False
 ) -> dict[str, object]:
     """Fine-tune config.model and `other` with the same seeds and settings; return what `compare` finds.
@@ -41,7 +41,9 @@ def finetune_against(
             console.say(f"[bold]{name}:[/] {one.model}", markup=True)
             finetune_seeds(one, run / name, seeds, resume=resume)
         runs = gather([run / name for name in AGAINST])
-        found = compare(runs)
-        write_json(run / "compare.json", found)
-        page(runs, "bertie compare " + " ".join(str(run / name) for name in AGAINST)).save(run / "compare.html")
-    return found
+        comparison = compare_runs(runs)
+        write_json(run / "compare.json", comparison)
+        render_comparison_page(runs, "bertie compare " + " ".join(str(run / name) for name in AGAINST)).save(
+            run / "compare.html"
+        )
+    return comparison

@@ -110,7 +110,7 @@ def warning(config: FinetuneConfig, task: Task, train: Sequence[Example]) -> lis
     ]
 
 
-def as_json(config: FinetuneConfig, task: Task, train: Sequence[Example], dev: Json) -> JsonObject:
+def describe_balance(config: FinetuneConfig, task: Task, train: Sequence[Example], dev: Json) -> JsonObject:
     """Returns the rare labels with their scores on dev, and what was done, for results.json; {} where none is rare.
 
     dev: the report of the scores.

@@ -31,19 +31,19 @@ def check_disk(planned: Json, run: Path) -> None:
     needed, free = planned["disk_bytes"]["most"] - there, shutil.disk_usage(here).free
     if needed > free:
         need = f"{run} needs up to {quantity(needed, 'bytes')} of disk space"
-        told = f"{need}, but {quantity(free, 'bytes')} are free. Free some space"
+        message = f"{need}, but {quantity(free, 'bytes')} are free. Free some space"
         if (run / CONFIG).exists():
-            raise Stopped(f"{told}, and run the same command again.")
-        raise UsageError(f"{told}, choose a folder on another disk, or keep fewer checkpoints: train.keep=1.")
+            raise Stopped(f"{message}, and run the same command again.")
+        raise UsageError(f"{message}, choose a folder on another disk, or keep fewer checkpoints: train.keep=1.")
 
 
 def warnings(planned: Json, config: PretrainConfig, corpus_tokens: int) -> list[str]:
     """Returns warnings before a long run: an epoch that omits much of the corpus, a run of days."""
-    found, read = [], planned["tokens_per_epoch"]
+    lines, read = [], planned["tokens_per_epoch"]
     if read < (1 - WASTED) * corpus_tokens:
-        found.append(f"An epoch reads {quantity(read)} of the corpus's {quantity(corpus_tokens)} tokens.")
+        lines.append(f"An epoch reads {quantity(read)} of the corpus's {quantity(corpus_tokens)} tokens.")
         if pairs := [name for name in ("nsp", "sop") if config.objectives.get(name) is not None]:
-            found[-1] += (
+            lines[-1] += (
                 " Sentence pairs need documents of several sentences, and the ends of documents are omitted. More text "
                 f"is read without pairs: {' '.join(f'objectives.{name}=null' for name in pairs)}."
             )
@@ -51,9 +51,9 @@ def warnings(planned: Json, config: PretrainConfig, corpus_tokens: int) -> list[
         rates = machine.cpu_rates()
         rate = {"float32": rates.fp32, "bfloat16": rates.bf16}[planned["precision"]]
         if (least := planned["flops"] / (1e9 * rate * torch.get_num_threads())) > HOPELESS_S:
-            found.append(
+            lines.append(
                 f"This run takes at least {quantity(least, 's')} on this processor, estimated from the speed of "
                 "its matrix products. Lower train.steps, choose a smaller model, pass --minutes, or use a "
                 "GPU."
             )
-    return found
+    return lines

@@ -22,35 +22,35 @@ from bertie.train import checkpoint
 from bertie.train.checkpoint import Checkpoint
 
 
-def export_checkpoint(path: Path | str, out: Path, *, overwrite: bool = False) -> str:
+def write_checkpoint_model(path: Path | str, out: Path, *, overwrite: bool = False) -> str:
     """Writes the model of a run's newest intact checkpoint, or of a checkpoint folder, as a model folder.
 
     -> its progress: "step 4,000 of 10,000". Raises as `model_folder` does.
     """
-    found = _checkpoint(Path(path))
+    point = _checkpoint(Path(path))
 
-    def write(made: Path) -> dict[str, str]:
-        _write(found, made)
-        return {"step": at_step(found)}
+    def write(folder: Path) -> dict[str, str]:
+        _write(point, folder)
+        return {"step": at_step(point)}
 
-    by = seal({"command": "export-checkpoint", "checkpoint": content_hashes(found.folder)})
+    by = seal({"command": "export-checkpoint", "checkpoint": content_hashes(point.folder)})
     step: str = made_once(out, MODEL_FOLDER, by, write, overwrite=overwrite)["step"]
     return step
 
 
-def at_step(found: Checkpoint) -> str:
+def at_step(point: Checkpoint) -> str:
     """Returns the progress of the run of a checkpoint: "step 4,000 of 10,000"."""
-    steps = read_yaml(found.folder.parent / SETTINGS).get("train", {}).get("steps", 0)
-    return f"step {found.step:,} of {steps:,}"
+    steps = read_yaml(point.folder.parent / SETTINGS).get("train", {}).get("steps", 0)
+    return f"step {point.step:,} of {steps:,}"
 
 
 def checkpoint_model(folder: Path) -> Path:
     """Returns a temporary model folder of a checkpoint, or of a run's newest one, and warns that it is unfinished."""
-    found = _checkpoint(folder)
-    more = "" if (found.folder.parent / MODEL).is_dir() else ": not finished; resume it, or use it as it is"
-    made = _made(found.folder.resolve(), (found.folder / "manifest.json").read_bytes())
-    console.warn(f"{folder}: {at_step(found)}{more}.")
-    return made
+    point = _checkpoint(folder)
+    more = "" if (point.folder.parent / MODEL).is_dir() else ": not finished; resume it, or use it as it is"
+    model = _made(point.folder.resolve(), (point.folder / "manifest.json").read_bytes())
+    console.warn(f"{folder}: {at_step(point)}{more}.")
+    return model
 
 
 @cache
@@ -59,9 +59,9 @@ def _made(folder: Path, manifest: bytes) -> Path:
     content."""
     place = Path(tempfile.mkdtemp(prefix="bertie-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
-    (made := place / folder.name).mkdir()
-    _write(checkpoint.verify_checkpoint(folder), made)
-    return made
+    (model := place / folder.name).mkdir()
+    _write(checkpoint.verify_checkpoint(folder), model)
+    return model
 
 
 def _checkpoint(folder: Path) -> Checkpoint:
@@ -69,20 +69,20 @@ def _checkpoint(folder: Path) -> Checkpoint:
         return checkpoint.verify_checkpoint(folder)
     if not (folder / SETTINGS).is_file():
         raise DataError(f"{folder} is neither a run nor a checkpoint. Pass RUN or RUN/checkpoint-N.")
-    found = checkpoint.latest(folder)
-    if found is None and (folder / MODEL).is_dir():
+    point = checkpoint.latest(folder)
+    if point is None and (folder / MODEL).is_dir():
         raise DataError(f"{folder} is finished and has no checkpoints. Its model is {folder / MODEL}.")
-    if found is None:
+    if point is None:
         raise DataError(
             f"{folder} has no model yet: it stopped before its first checkpoint, or kept none. Run the same "
             "command again to resume it."
         )
-    return found
+    return point
 
 
-def _write(found: Checkpoint, out: Path) -> None:
+def _write(point: Checkpoint, out: Path) -> None:
     """Writes the weights of a checkpoint under their public names, with the other files of the run's model."""
-    run = found.folder.resolve().parent
+    run = point.folder.resolve().parent
     outline = next((run / name for name in (OUTLINE, MODEL) if (run / name / CONFIG).is_file()), None)
     if outline is None:
         raise DataError(
@@ -92,6 +92,6 @@ def _write(found: Checkpoint, out: Path) -> None:
     skip = shutil.ignore_patterns("*.safetensors", "*.index.json", "checksums.json", ".lock")
     shutil.copytree(outline, out, dirs_exist_ok=True, ignore=skip)
     public, variant = read_public(outline), families.family(outline)
-    tensors = found.tensors(checkpoint.MODEL)
+    tensors = point.tensors(checkpoint.MODEL)
     own = {name: tensor for name, tensor in with_sums(tensors).items() if not name.startswith("companions.")}
     save_weights(own, out / WEIGHTS, variant.table, base=variant.based(public))

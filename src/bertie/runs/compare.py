@@ -49,14 +49,14 @@ class RunComparison:
     @cached_property
     def settings(self) -> JsonObject:
         """The settings by dotted name. An objective is true, beside its options: without any, it would be missing."""
-        named = self.config.objectives if isinstance(self.config, PretrainConfig) else {}
-        used = {f"objectives.{name}": True for name, options in named.items() if options is not None}
+        objectives = self.config.objectives if isinstance(self.config, PretrainConfig) else {}
+        used = {f"objectives.{name}": True for name, options in objectives.items() if options is not None}
         return flatten(self.config.model_dump(mode="json")) | used
 
     @cached_property
     def lines(self) -> list[list[JsonObject]]:
         """The metrics of each run."""
-        return [log.read(folder) for folder in self.folders]
+        return [log.read_log(folder) for folder in self.folders]
 
     def kind(self, name: str) -> list[JsonObject]:
         """Returns the train or valid lines of the first run."""
@@ -66,8 +66,8 @@ class RunComparison:
     def finals(self) -> dict[str, list[float]]:
         """The final metrics of each seed: of the dev set for a finished fine-tuning run, where they are defined;
         otherwise of the last line."""
-        found = [_final(folder, lines) for folder, lines in zip(self.folders, self.lines, strict=True)]
-        return {name: [row[name] for row in found] for name in found[0] if all(name in row for row in found)}
+        rows = [_final(folder, lines) for folder, lines in zip(self.folders, self.lines, strict=True)]
+        return {name: [row[name] for row in rows] for name in rows[0] if all(name in row for row in rows)}
 
     def minus(self, other: "RunComparison") -> dict[str, SeedSummary]:
         """Returns the differences of the final metrics, paired by seed; none if the seeds differ, or for one seed."""
@@ -129,56 +129,58 @@ def gather(paths: Sequence[Path]) -> list[RunComparison]:
     return runs
 
 
-def compare(runs: Sequence[RunComparison]) -> JsonObject:
+def compare_runs(runs: Sequence[RunComparison]) -> JsonObject:
     """{"differing": settings, "runs": [{"run", "seeds", "settings", "figures", "minus_first", "fresh", "cost"}]}"""
     differing = _differing(runs)
     return {"differing": differing, "runs": [run.as_json(differing, runs[0]) for run in runs]}
 
 
-def page(runs: Sequence[RunComparison], command: str) -> Report:
+def render_comparison_page(runs: Sequence[RunComparison], command: str) -> Report:
     """Returns the comparison as one page."""
-    found = compare(runs)
+    comparison = compare_runs(runs)
     report = TrainingReport("Comparison", f"{len(runs)} runs")
-    columns, rows = figure_rows(found)
-    report.section("Final figures", INTERVALS * any(row["seeds"] > 1 for row in found["runs"])).table(
+    columns, rows = figure_rows(comparison)
+    report.section("Final figures", INTERVALS * any(row["seeds"] > 1 for row in comparison["runs"])).table(
         columns, rows, stack=True
     )
-    for columns, rows in (difference_rows(found), fresh_rows(found)):
+    for columns, rows in (difference_rows(comparison), fresh_rows(comparison)):
         if rows:
             report.table(columns, rows, stack=True)
-    report.section("Cost").table(*cost_rows(found), stack=True)
-    if found["differing"]:
-        report.section("Settings that differ").table(*setting_rows(found), stack=True)
+    report.section("Cost").table(*cost_rows(comparison), stack=True)
+    if comparison["differing"]:
+        report.section("Settings that differ").table(*setting_rows(comparison), stack=True)
     report.curves(_curves(runs))
     return report.footer(command=command, docs="runs")
 
 
-def figure_rows(found: Json) -> tuple[list[str], list[list[str]]]:
+def figure_rows(comparison: Json) -> tuple[list[str], list[list[str]]]:
     """Returns columns and rows of the final metrics that all runs have."""
-    first = found["runs"][0]["figures"]
-    names = [name for name in first if all(name in row["figures"] for row in found["runs"])]
-    rows = [[row["run"], str(row["seeds"]), *(_seeds(row["figures"][name]) for name in names)] for row in found["runs"]]
+    first = comparison["runs"][0]["figures"]
+    names = [name for name in first if all(name in row["figures"] for row in comparison["runs"])]
+    rows = [
+        [row["run"], str(row["seeds"]), *(_seeds(row["figures"][name]) for name in names)] for row in comparison["runs"]
+    ]
     return ["run", "seeds", *names], rows
 
 
-def difference_rows(found: Json) -> tuple[list[str], list[list[str]]]:
+def difference_rows(comparison: Json) -> tuple[list[str], list[list[str]]]:
     """Returns columns and rows of the metrics minus those of the first run, paired by seed."""
-    named = [row for row in found["runs"] if row["minus_first"]]
-    names = [name for name in figure_rows(found)[0][2:] if all(name in row["minus_first"] for row in named)]
-    rows = [[row["run"], *(_seeds(row["minus_first"][name], _signed) for name in names)] for row in named]
-    return [f"minus {found['runs'][0]['run']}", *names], rows
+    others = [row for row in comparison["runs"] if row["minus_first"]]
+    names = [name for name in figure_rows(comparison)[0][2:] if all(name in row["minus_first"] for row in others)]
+    rows = [[row["run"], *(_seeds(row["minus_first"][name], _signed) for name in names)] for row in others]
+    return [f"minus {comparison['runs'][0]['run']}", *names], rows
 
 
-def fresh_rows(found: Json) -> tuple[list[str], list[list[str]]]:
+def fresh_rows(comparison: Json) -> tuple[list[str], list[list[str]]]:
     """Returns columns and rows of the modules that a start model lacks."""
-    rows = [[row["run"], ", ".join(row["fresh"])] for row in found["runs"] if row["fresh"]]
+    rows = [[row["run"], ", ".join(row["fresh"])] for row in comparison["runs"] if row["fresh"]]
     return ["run", "started from random weights"], rows
 
 
-def cost_rows(found: Json) -> tuple[list[str], list[list[str]]]:
+def cost_rows(comparison: Json) -> tuple[list[str], list[list[str]]]:
     """Returns columns and rows of the costs."""
     rows = []
-    for row in found["runs"]:
+    for row in comparison["runs"]:
         cost = row["cost"]
         steps = f"{cost['steps']:,}" + (f" of {cost['of']:,}" if cost["steps"] < cost["of"] else "")
         size = f"{cost['parameters']:,}" if "parameters" in cost else "–"
@@ -186,10 +188,12 @@ def cost_rows(found: Json) -> tuple[list[str], list[list[str]]]:
     return ["run", "steps", "tokens", "time", "parameters"], rows
 
 
-def setting_rows(found: Json) -> tuple[list[str], list[list[str]]]:
+def setting_rows(comparison: Json) -> tuple[list[str], list[list[str]]]:
     """Returns columns and rows of the settings that differ between runs."""
-    names = [row["run"] for row in found["runs"]]
-    rows = [[key, *(setting_text(row["settings"][key]) for row in found["runs"])] for key in found["differing"]]
+    names = [row["run"] for row in comparison["runs"]]
+    rows = [
+        [key, *(setting_text(row["settings"][key]) for row in comparison["runs"])] for key in comparison["differing"]
+    ]
     return ["setting", *names], rows
 
 
@@ -221,7 +225,7 @@ def _runs(path: Path) -> Iterator[RunComparison]:
     elif seeds := seed_runs(path):
         yield RunComparison(str(path), tuple(seeds))
     elif trials := sorted(inner.parent for inner in path.glob(f"*=*/{CONFIG}")):
-        yield from (RunComparison(str(trial), (trial,)) for trial in trials if log.read(trial))
+        yield from (RunComparison(str(trial), (trial,)) for trial in trials if log.read_log(trial))
     else:
         check_folder_kind(path, "run")
         raise DataError(f"{path} is not a run: it has no {CONFIG}. Pass a folder of pretrain, finetune or tune.")
@@ -270,5 +274,5 @@ def _common(runs: Sequence[RunComparison]) -> list[str]:
     every = [run.kind("valid") for run in runs]
     if not all(every):
         return []
-    wanted = [name for name in every[0][-1] if name.endswith(("_loss", "accuracy", "f1"))]
-    return [name for name in wanted if all(name in rows[-1] for rows in every)]
+    names = [name for name in every[0][-1] if name.endswith(("_loss", "accuracy", "f1"))]
+    return [name for name in names if all(name in rows[-1] for rows in every)]

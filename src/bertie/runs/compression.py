@@ -28,7 +28,7 @@ _SINGLE_TEXTS = 100  # texts answered one at a time
 
 
 @dataclass(frozen=True)
-class Rate:
+class SpeedRate:
     """tokens_per_s: in batches, without padding; faster: relative to the other model, median of rounds; p50_ms,
     p99_ms: time of one text. joules: energy per 1,000 tokens, None if the machine does not report it.
     """
@@ -104,7 +104,7 @@ class Compression:
         """
         return self._calibration.quantize(model or self.model, bits=recipe.bits or 8, embeddings=recipe.embeddings)
 
-    def rate(self, small: Predictor, ids: Sequences, outputs: Sequence[str]) -> Rate:
+    def rate(self, small: Predictor, ids: Sequences, outputs: Sequence[str]) -> SpeedRate:
         """Measures the speed of a version on the first sequences, and on single texts of all, beside the model's.
 
         Both run in turns, so that a busy machine affects both.
@@ -129,7 +129,7 @@ class Compression:
             began = time.perf_counter()
             engine.run(text, outputs)
             alone.append(1000 * (time.perf_counter() - began))
-        return Rate(
+        return SpeedRate(
             tokens / median(ours for ours, _ in times),
             median(theirs / ours for ours, theirs in times),
             float(np.quantile(alone, 0.5)),

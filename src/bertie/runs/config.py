@@ -21,10 +21,10 @@ EPOCHS_HINT = "The number of epochs decides train.steps in fine-tuning. Set epoc
 
 def null_is(empty: object) -> BeforeValidator:
     """Reads null, with which a command line removes a setting of a recipe, as an empty value."""
-    return BeforeValidator(lambda given: empty if given is None else given)
+    return BeforeValidator(lambda value: empty if value is None else value)
 
 
-def listed(value: object) -> object:
+def split_names(value: object) -> object:
     """Reads a text as names that are separated by commas: *.embeddings.* is no list in YAML."""
     return tuple(name.strip(" '\"") for name in value.strip("[]").split(",")) if isinstance(value, str) else value
 
@@ -180,7 +180,7 @@ class LabeledFiles(Config):
     rows with the same text are a group."""
     time: str = ""
     """Column of when a row was written, a number or a date: the latest rows are held out. Default: any rows are."""
-    tabular: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
+    tabular: Annotated[tuple[str, ...], BeforeValidator(split_names)] = ()
     """Columns of numbers and categories that a classification or a regression reads beside the text: price, region.
     Default: none."""
     markup: Markup = ""
@@ -300,7 +300,7 @@ class FinetuneConfig(LabeledFiles):
     freeze: int | None = Field(None, ge=0)
     """Number of encoder layers to freeze, from the bottom. The embeddings are frozen too: 0 freezes only them. Not set:
     everything is trained."""
-    freeze_names: Annotated[tuple[str, ...], BeforeValidator(listed)] = ()
+    freeze_names: Annotated[tuple[str, ...], BeforeValidator(split_names)] = ()
     """Weights to freeze, by name: *.embeddings.*, *.layer.0.*; as in model.safetensors, * is any text."""
     lora: LoraConfig = LoraConfig()
     reinit: int = Field(0, ge=0)
@@ -384,7 +384,7 @@ class FinetuneConfig(LabeledFiles):
 COMMANDS = {PretrainConfig: "pretrain", FinetuneConfig: "finetune"}
 
 
-def kind_of(settings: Mapping[str, object]) -> type[PretrainConfig] | type[FinetuneConfig]:
+def choose_config_class(settings: Mapping[str, object]) -> type[PretrainConfig] | type[FinetuneConfig]:
     """Returns which run some settings are of: fine-tuning where one of them only fine-tuning has."""
     only = FinetuneConfig.model_fields.keys() - PretrainConfig.model_fields.keys()
     return FinetuneConfig if only & settings.keys() else PretrainConfig

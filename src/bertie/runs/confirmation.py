@@ -19,8 +19,8 @@ from bertie.evaluation.compare import SeedSummary
 from bertie.files import Json
 from bertie.runs.config import FinetuneConfig, LabeledFiles
 from bertie.runs.examples import Examples, split_of
-from bertie.runs.finetune import finetune
-from bertie.runs.folds import Plan, plan_folds
+from bertie.runs.finetune import run_finetune
+from bertie.runs.folds import FoldPlan, plan_folds
 from bertie.runs.space import Space, varied
 
 RECORD = (".yaml", ".json", ".jsonl", ".html")  # what is kept of a run that is not the best
@@ -49,7 +49,7 @@ def confirm_best(config: FinetuneConfig, best: SettingValues, run: Path, metric:
     return {"seeds": seeds, "same": same, **_compared(pairs, metric)}
 
 
-def plan_nested(config: FinetuneConfig, space: Space, folds: int) -> Plan:
+def plan_nested(config: FinetuneConfig, space: Space, folds: int) -> FoldPlan:
     """Returns the folds. Raises UsageError for what cannot be searched in folds, and as `plan_folds`."""
     if reading := [name for name in space if name.split(".")[0] in LabeledFiles.model_fields or name == "per_label"]:
         raise UsageError(
@@ -58,7 +58,7 @@ def plan_nested(config: FinetuneConfig, space: Space, folds: int) -> Plan:
     return plan_folds(config, folds)
 
 
-def nested_search(plan: Plan, run: Path, metric: str, search: FoldSearch) -> dict[str, object]:
+def nested_search(plan: FoldPlan, run: Path, metric: str, search: FoldSearch) -> dict[str, object]:
     """Repeats the search in each fold, and returns the comparison on rows that neither chose nor trained anything."""
     pairs, chosen = [], []
     split = split_of(plan.config, type(plan.task))
@@ -79,7 +79,7 @@ def nested_search(plan: Plan, run: Path, metric: str, search: FoldSearch) -> dic
 def _score(config: FinetuneConfig, folder: Path, metric: str, examples: Examples | None) -> float:
     """Returns the dev score of a run, of which only the record is kept."""
     plain = config.model_copy(update={"baselines": False, "label_check": "none"})
-    score = float(finetune(plain, folder, examples=examples)["dev"][metric])
+    score = float(run_finetune(plain, folder, examples=examples)["dev"][metric])
     keep_record(folder)
     return score
 
@@ -94,10 +94,10 @@ def keep_record(folder: Path) -> None:
 
 
 def _compared(pairs: Sequence[tuple[float, float]], metric: str) -> dict[str, object]:
-    given, best = zip(*pairs, strict=True)
+    base, best = zip(*pairs, strict=True)
     difference = SeedSummary.over([b - a for a, b in pairs])
     return {
-        GIVEN: SeedSummary.over(given, metric).mean,
+        GIVEN: SeedSummary.over(base, metric).mean,
         BEST: SeedSummary.over(best, metric).mean,
         "difference": difference.mean,
         "low": difference.low,
@@ -107,13 +107,18 @@ def _compared(pairs: Sequence[tuple[float, float]], metric: str) -> dict[str, ob
     }
 
 
-def verdict_on_best(found: Json, metric: str) -> str:
+def verdict_on_best(comparison: Json, metric: str) -> str:
     """Returns one sentence on what `confirm_best` or `nested_search` found."""
-    if found.get("same"):
-        return f"The best settings are the given ones: {metric} {found[BEST]:z.3f} over {found['seeds']} new seeds."
-    where = f"{found['folds']} folds, nested" if "folds" in found else f"{found['seeds']} new seeds"
-    between = "" if found["low"] is None else f", 95% interval {found['low']:+z.3f} to {found['high']:+z.3f}"
-    means = f"{metric} {found[BEST]:z.3f} against {found[GIVEN]:z.3f} ({found['difference']:+z.3f}{between})"
-    if found["better"]:
+    if comparison.get("same"):
+        score = f"{metric} {comparison[BEST]:z.3f}"
+        return f"The best settings are the given ones: {score} over {comparison['seeds']} new seeds."
+    where = f"{comparison['folds']} folds, nested" if "folds" in comparison else f"{comparison['seeds']} new seeds"
+    between = (
+        "" if comparison["low"] is None else f", 95% interval {comparison['low']:+z.3f} to {comparison['high']:+z.3f}"
+    )
+    means = (
+        f"{metric} {comparison[BEST]:z.3f} against {comparison[GIVEN]:z.3f} ({comparison['difference']:+z.3f}{between})"
+    )
+    if comparison["better"]:
         return f"Over {where}, the best settings are better than the given ones: {means}."
     return f"Over {where}, the best settings are not shown to be better than the given ones: {means}."

@@ -11,7 +11,7 @@ import numpy as np
 
 from bertie.console import console
 from bertie.data.draws import key
-from bertie.data.plans import held_out
+from bertie.data.plans import choose_held_out
 from bertie.data.shards import Shards
 from bertie.errors import DataError
 from bertie.files import Json, JsonObject
@@ -36,23 +36,23 @@ def before_and_after(
     only the values after training are reported.
     """
     texts = {name: held_out_sentences(folder, ids, sentences) for name, (folder, ids) in corpora.items()}
-    found: JsonObject = {}
+    results: JsonObject = {}
     with console.progress("pseudo-perplexity", 2 * len(texts), unit="looks") as advance:
         for name, lines in texts.items():
-            found[name] = {}
+            results[name] = {}
             for when, one in (("before", start), ("after", model)):
                 if one is None:
                     continue
                 one.to(model.device)
-                found[name][when] = asdict(pseudo_perplexity(one, lines, tokenizer=tokenizer))
+                results[name][when] = asdict(pseudo_perplexity(one, lines, tokenizer=tokenizer))
                 advance(1)
-    return found
+    return results
 
 
 def held_out_sentences(folder: Path, ids: Shards, count: int) -> list[str]:
     """Returns some sentences of a corpus's held-out documents. Raises DataError when there are none."""
     bounds = ids.document_bounds()
-    out = held_out(ids.sentence_lengths(), bounds)
+    out = choose_held_out(ids.sentence_lengths(), bounds)
     numbers = np.concatenate([np.arange(bounds[i], bounds[i + 1]) for i in np.flatnonzero(out)] or [np.zeros(0, int)])
     if not len(numbers):
         raise DataError(
@@ -63,16 +63,16 @@ def held_out_sentences(folder: Path, ids: Shards, count: int) -> list[str]:
     return [bytes(text.sentence(int(i))).decode() for i in chosen]
 
 
-def table(found: Json) -> str:
+def format_domains(results: Json) -> str:
     """Returns the values as lines of text, per word and per token."""
-    width = max(len("pseudo-perplexity"), *map(len, found))
+    width = max(len("pseudo-perplexity"), *map(len, results))
     rows = [f"{'pseudo-perplexity':<{width}}  {'per word':>21}  {'per token':>21}"]
-    for name, both in found.items():
+    for name, both in results.items():
         cells = [
             (f"{both['before'][k]:>9.4g} -> " if "before" in both else "") + f"{both['after'][k]:>8.4g}"
             for k in ("per_word", "per_token")
         ]
         rows.append(f"{name:<{width}}  {cells[0]:>21}  {cells[1]:>21}")
-    if any("before" not in both for both in found.values()):
+    if any("before" not in both for both in results.values()):
         rows.append("The values before training are omitted: the model had no trained masked-LM head.")
     return "\n".join(rows)

@@ -22,8 +22,8 @@ from bertie.io.words import TaggedExample
 from bertie.metrics.conformal import set_cut
 from bertie.runs.balance import check_honoured
 from bertie.runs.config import HELD_OUT_SHARE, FinetuneConfig, LabeledFiles
-from bertie.runs.published import check_published, metrics_of
-from bertie.runs.splits import SPLIT_SEED, Split, check_times
+from bertie.runs.published import check_published, choose_published_metrics
+from bertie.runs.splits import SPLIT_SEED, ExampleSplit, check_times
 from bertie.tasks import TASKS, Task
 from bertie.tasks.capabilities import ReadsColumns
 from bertie.tasks.dataset import Dataset
@@ -77,7 +77,7 @@ class Examples:
         return MixedOrder(self.sizes, self.taken, seed) if self.sizes else None
 
 
-def kind_of(config: FinetuneConfig) -> type[Task]:
+def choose_task_class(config: FinetuneConfig) -> type[Task]:
     """Returns the kind of task: that of a published data set, unless a task is chosen that reads its examples.
 
     Raises UsageError for a task that the published set is not for.
@@ -152,7 +152,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
     task = task if dataset else task.led_by(config.train.metric).for_examples(train)  # a published set has its own
     notes += task.notes(train, dev)
-    metrics = metrics_of(task, config.data) if dataset and not config.positive else task.metrics_for(dev)
+    metrics = choose_published_metrics(task, config.data) if dataset and not config.positive else task.metrics_for(dev)
     if (first := config.train.metric) and not is_loss(first):
         metrics = tuple(dict.fromkeys((first, *metrics)))
     even = config.sampling == "balanced"
@@ -170,7 +170,7 @@ def _kind_and_dataset(config: FinetuneConfig) -> tuple[type[Task], Dataset | Non
             f"task={config.task} does not read feature vectors{' of a published data set' if dataset else ''}. Choose "
             "sequence, multilabel or regression with --train, or omit --features."
         )
-    kind = kind_of(config)
+    kind = choose_task_class(config)
     check_honoured(config, kind)
     if config.label_separator and not kind.several_labels:
         raise UsageError(f"label_separator has no effect under task={config.task}, with one label a row. Omit it.")
@@ -225,7 +225,7 @@ def _few_of(config: FinetuneConfig, kind: type[Task], train: list[Example], note
     """Returns the training examples that are drawn of each label."""
     if all(kind.stratify_by(example) is None for example in train):
         raise UsageError("per_label draws examples of each label, which this task does not have. Omit it.")
-    drawn = few(train, config.per_label or len(train), seed=config.train.seed, by=kind.stratify_by)
+    drawn = draw_examples(train, config.per_label or len(train), seed=config.train.seed, by=kind.stratify_by)
     notes.append(f"per_label={config.per_label}: {len(drawn):,} training examples are drawn")
     return drawn
 
@@ -262,13 +262,19 @@ def _check_names(task: Task, names: Mapping[str, str], train: Sequence[Example])
     return [f"labels that label_names leaves out are labels of their own, with {count:,} training examples: {shown}"]
 
 
-def split_of(config: FinetuneConfig, kind: type[Task]) -> Split:
+def split_of(config: FinetuneConfig, kind: type[Task]) -> ExampleSplit:
     """Returns how the examples of a config are divided."""
-    return Split(kind.stratify_by, kind.group, bool(config.time))
+    return ExampleSplit(kind.stratify_by, kind.group, bool(config.time))
 
 
 def hold_out_more(
-    config: FinetuneConfig, split: Split, task: Task, train: list[Example], notes: list[str], *, apart: bool = False
+    config: FinetuneConfig,
+    split: ExampleSplit,
+    task: Task,
+    train: list[Example],
+    notes: list[str],
+    *,
+    apart: bool = False,
 ) -> tuple[list[Example], list[Example], list[Example]]:
     """Returns the examples to learn from, those that select weights and settings, and those of prediction sets.
 
@@ -324,13 +330,13 @@ def _mixed(config: FinetuneConfig) -> Examples:
         texts = next(iter(parts.values())).texts
     templates = {share.name: Text2TextTask(template=share.template) for share in config.mix}
 
-    def named(name: str, example: Example) -> Example:
+    def with_task(name: str, example: Example) -> Example:
         if config.task == WRITTEN:
             return replace(example, texts=(templates[name].source(example.texts),), share=name)
         return replace(example, label=(name, example.label), share=name)
 
     train, dev = (
-        [named(name, example) for name, one in parts.items() for example in getattr(one, split)]
+        [with_task(name, example) for name, one in parts.items() for example in getattr(one, split)]
         for split in ("train", "dev")
     )
     sizes = tuple(len(one.train) for one in parts.values())
@@ -356,10 +362,10 @@ def _is_given(config: FinetuneConfig, name: str) -> bool:
 def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]]]:
     """Returns the files of each split and their format."""
     if config.data:
-        for option, given in (("--train", config.train_file), ("--dev", config.dev_file)):
-            if given:
+        for option, path in (("--train", config.train_file), ("--dev", config.dev_file)):
+            if path:
                 raise UsageError(f"{option} and --data exclude each other. Omit one of them.")
-        check_published(config.data, format_of(config))
+        check_published(config.data, make_table_format(config))
         dataset = DATASETS[config.data]
         if not config.data_dir:
             raise UsageError(f"--data {config.data} needs --data-dir: the folder with its files ({dataset.title}).")
@@ -369,7 +375,7 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
         return {split: dataset.tables(split, Path(config.data_dir)) for split in splits}
     if not config.train_file:
         raise UsageError("No training examples given. Pass --train FILE, or --data NAME --data-dir DIR.")
-    format = format_of(config)
+    format = make_table_format(config)
     files = {"train": config.train_file, "dev": config.dev_file}
     return {split: [(Path(file), _own_encoding(file, format))] for split, file in files.items() if file}
 
@@ -391,7 +397,7 @@ def _own_encoding(file: str, format: TableFormat) -> TableFormat:
     )
 
 
-def format_of(config: LabeledFiles) -> TableFormat:
+def make_table_format(config: LabeledFiles) -> TableFormat:
     """Returns how the files of a config are read."""
     return TableFormat.of(
         config.text,
@@ -460,7 +466,7 @@ def _is_tagged(path: Path) -> bool:
         return False
 
 
-def few(
+def draw_examples(
     examples: Sequence[Example],
     count: int,
     *,

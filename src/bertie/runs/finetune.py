@@ -2,8 +2,9 @@
 
     files -> examples, dev split -> Sequences -> check of 50 examples -> fit -> dev metrics -> RUN/model, results.json
 
-The task defines examples, labels, head, loss and metrics (tasks/base.py). Devlin et al. 2018, 4.1 and A.3. `finetune`
-is one run. `finetune_seeds` repeats it with several seeds, since scores on small data sets vary (Dodge et al. 2020).
+The task defines examples, labels, head, loss and metrics (tasks/base.py). Devlin et al. 2018, 4.1 and A.3.
+`run_finetune` is one run. `finetune_seeds` repeats it with several seeds, since scores on small data sets vary (Dodge
+et al. 2020).
 """
 
 import shutil
@@ -20,7 +21,7 @@ from bertie.metrics.base import RESAMPLED_UNITS, called, verdict
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune_assess import Without, assess_run, write_results
-from bertie.runs.finetune_page import page
+from bertie.runs.finetune_page import render_finetune_page
 from bertie.runs.finetune_prepare import prepare_run, with_steps
 from bertie.runs.finetune_train import take_model, train_run
 from bertie.runs.folder import CONFIG, RunFolder, seed_runs
@@ -37,7 +38,7 @@ SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run 
 
 
 @arguments()
-def finetune(
+def run_finetune(
     config: FinetuneConfig,
     run: Path | str,
     *,
@@ -83,7 +84,7 @@ def finetune(
     choose_device(config.train.device)  # say now that there is none, before a run is replaced
     with folder.held(overwrite=overwrite):
         if done := folder.finished(prepared.settings(), resume=resume):
-            return folder.answer(done, partial(page, folder.path), keep=config.train.keep_checkpoints)
+            return folder.answer(done, partial(render_finetune_page, folder.path), keep=config.train.keep_checkpoints)
         forecast = at_start(finetuning_work(prepared))
         assessed = assess_run(train_run(prepared, folder.path, resume))
         return write_results(assessed, Without() if without is None else without, forecast)
@@ -105,21 +106,21 @@ def finetune_seeds(
     keep_best: whether RUN/model becomes the model with the best score on dev. A run that predicts one label for every
     example has failed. It is reported, and its metrics are counted. More seeds may be added to a folder. callbacks,
     loss: of each run. Raises
-    UsageError where it has other seeds than these, and as `finetune`.
+    UsageError where it has other seeds than these, and as `run_finetune`.
     """
     folder, run = RunFolder(run), Path(run)
     folder.check(overwrite=overwrite)
     if not overwrite and (run / CONFIG).exists():
         raise UsageError(f"{run} contains a run of one seed. Choose another folder, or pass --overwrite to replace it.")
-    asked = [f"seed-{config.train.seed + number}" for number in range(seeds)]
-    others = [one.name for one in seed_runs(run) if one.name not in asked]
+    names = [f"seed-{config.train.seed + number}" for number in range(seeds)]
+    others = [one.name for one in seed_runs(run) if one.name not in names]
     if others and not overwrite:
         raise UsageError(
-            f"{run} contains {', '.join(others)} beside {', '.join(asked)}. Ask for all of them (--seeds), choose "
+            f"{run} contains {', '.join(others)} beside {', '.join(names)}. Ask for all of them (--seeds), choose "
             "another folder, or pass --overwrite to start again."
         )
     with folder.held(overwrite=overwrite):
-        one = partial(finetune, resume=resume, callbacks=callbacks, loss=loss)
+        one = partial(run_finetune, resume=resume, callbacks=callbacks, loss=loss)
         return _all_seeds(config, folder, seeds, keep_best, one)
 
 
@@ -164,7 +165,7 @@ def _all_seeds(
             f"{run / MODEL} is the model of seed {best}, which has the best score of {seeds} on dev ({score}). This "
             "score is optimistic: report the mean over seeds, or measure the model on other examples."
         )
-    return folder.finish(summed, partial(page, run))
+    return folder.finish(summed, partial(render_finetune_page, run))
 
 
 def usual_seeds(config: FinetuneConfig) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from bertie import checksums
 from bertie.console import console
 from bertie.costs.meter import Usage
-from bertie.evaluation.baselines import baselines, compared_examples, measured, some
+from bertie.evaluation.baselines import baselines, compared_examples, measure_baselines, some
 from bertie.evaluation.label_check import Suspect, as_csv, shortened, suspects
 from bertie.files import write_bytes, write_json
 from bertie.infer.engine import Array
@@ -16,12 +16,20 @@ from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
 from bertie.infer.traffic import Traffic, write_traffic
 from bertie.io.tables import Example
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 from bertie.runs import balance, calibration, model_card
 from bertie.runs.calibration import Calibrated
-from bertie.runs.finetune_page import page
+from bertie.runs.finetune_page import render_finetune_page
 from bertie.runs.finetune_prepare import Labeled, Prepared, prepare_run, saved_task, training_facts, with_steps
-from bertie.runs.finetune_train import ADAPTER, Trained, best_value, reload_weights, save_model, take_model, train_run
+from bertie.runs.finetune_train import (
+    ADAPTER,
+    Trained,
+    best_value,
+    reload_weights,
+    save_trained_model,
+    take_model,
+    train_run,
+)
 from bertie.runs.folder import FINDINGS, SUSPECTS, RunFolder
 from bertie.runs.forecast import RunForecast
 from bertie.runs.layout import BEST, MODEL
@@ -42,8 +50,8 @@ class Assessed:
 
     trained: Trained
     predictor: Predictor  # with the settings that were fitted after training, such as thresholds
-    scores: Scores
-    before: Scores | None  # without these settings, where some were fitted
+    scores: ScoreCounter
+    before: ScoreCounter | None  # without these settings, where some were fitted
     calibrated: Calibrated
     findings: Findings
     answers: Mapping[int, Prediction]  # that baselines are compared with, by the number of their example
@@ -121,14 +129,14 @@ def select_weights(trained: Trained) -> tuple[Predictor, Calibrated]:
     task = task.with_tokenizer(predictor.tokenizer)
     if calibrated.in_weights or task != plain:
         facts = training_facts(prepared.config, prepared.examples, task)
-        save_model(prepared, folder, facts=facts)  # with the thresholds, temperature ... that were fitted
+        save_trained_model(prepared, folder, facts=facts)  # with the thresholds, temperature ... that were fitted
     return predictor.replace(task_or_none=task), calibrated
 
 
 def stream_answers(
     predictor: Predictor,
     rows: Labeled,
-    scores: Scores,
+    scores: ScoreCounter,
     findings: Findings | None = None,
     most: int | None = None,
     watch: Callable[[Labeled, Array, Sequence[Prediction]], None] = lambda part, logits, answers: None,
@@ -155,7 +163,9 @@ def write_results(assessed: Assessed, without: Without, forecast: RunForecast | 
     model_card.write_finetuning(run / MODEL, prepared.config, results)
     model_card.write_cost(run / MODEL, assessed.usage, cost, prepared.config.model)
     write_json(run / FINDINGS, {**assessed.findings.as_json(), **_label_check(assessed)})
-    written = RunFolder(run).finish(results, partial(page, run), keep=prepared.config.train.keep_checkpoints)
+    written = RunFolder(run).finish(
+        results, partial(render_finetune_page, run), keep=prepared.config.train.keep_checkpoints
+    )
     prepared.callbacks.end(written)
     return written
 
@@ -178,7 +188,7 @@ def results_of(assessed: Assessed, without: Without, forecast: RunForecast | Non
         **({"covering": len(prepared.covering)} if prepared.covering else {}),
         "metrics": list(examples.metrics),
         "dev": dev,
-        **balance.as_json(config, task, examples.train, dev),
+        **balance.describe_balance(config, task, examples.train, dev),
         **_thresholds(assessed),
         **scaling,
         "notes": [*prepared.warnings, *prepared.notes, *_selection(trained), *fitted],
@@ -202,7 +212,10 @@ def _beside_baselines(assessed: Assessed, without: Without) -> dict[str, object]
     if not without:
         console.say(f"baselines: {', '.join(task.baselines)}", level=1)
         without.update(baselines(task, examples.train, examples.dev))
-    return {**report, "baselines": measured(task, examples.dev, assessed.answers, without, examples.metrics[0])}
+    return {
+        **report,
+        "baselines": measure_baselines(task, examples.dev, assessed.answers, without, examples.metrics[0]),
+    }
 
 
 def _selection(trained: Trained) -> Sequence[str]:

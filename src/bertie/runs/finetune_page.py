@@ -23,7 +23,7 @@ from bertie.report.values import metric_name, number, quantity
 from bertie.runs import balance, calibration, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.folder import CONFIG, REPORT, RESULTS, read_findings, read_results
-from bertie.runs.page import made
+from bertie.runs.page import describe_origin
 from bertie.runs.verify import run_config
 from bertie.settings import flatten
 from bertie.tasks.datasets import DATASETS
@@ -40,7 +40,7 @@ def is_finetuning(run: Path) -> bool:
     )
 
 
-def page(run: Path | str) -> Report:
+def render_finetune_page(run: Path | str) -> Report:
     """Returns the report of a run, finished or not, or of several seeds. Raises DataError without a run or metrics."""
     run = Path(run)
     if not is_finetuning(run):
@@ -50,7 +50,7 @@ def page(run: Path | str) -> Report:
         return _over_folds(run, summed) if "folds" in summed else _over_seeds(run, summed)
     if not isinstance(config := run_config(run), FinetuneConfig):
         raise UsageError(f"{run} is not a fine-tuning run.")
-    lines = log.read(run)
+    lines = log.read_log(run)
     if not lines:
         raise DataError(
             f"{run / log.METRICS} has no lines yet. The first one is written after {config.train.log_every} steps."
@@ -81,7 +81,9 @@ def page(run: Path | str) -> Report:
         balance.thresholds_section(report, results)
         usage.add_usage_section(report, results)
     report.settings(flatten(config.model_dump(mode="json")))
-    return report.footer(made=made(run), command=f"bertie finetune -c {run / CONFIG} -o NEW_FOLDER", docs=DOCS)
+    return report.footer(
+        origin=describe_origin(run), command=f"bertie finetune -c {run / CONFIG} -o NEW_FOLDER", docs=DOCS
+    )
 
 
 def _source(config: FinetuneConfig) -> str:
@@ -164,7 +166,7 @@ def _over_seeds(run: Path, results: Json) -> Report:
     report.table(columns if degenerate else columns[:-1], rows if degenerate else [row[:-1] for row in rows])
     first = run / f"seed-{next(iter(seeds))}"
     command = f"bertie finetune -c {first / CONFIG} --seeds {len(seeds)} -o NEW_FOLDER"
-    return report.footer(made=made(first), command=command, docs=DOCS)
+    return report.footer(origin=describe_origin(first), command=command, docs=DOCS)
 
 
 def _over_folds(run: Path, results: Json) -> Report:
@@ -192,7 +194,7 @@ def _over_folds(run: Path, results: Json) -> Report:
     calibration.scaling_section(report, results)
     balance.thresholds_section(report, results)
     command = f"bertie finetune -c {run / 'final' / CONFIG} --folds {len(folds)} -o NEW_FOLDER"
-    return report.footer(made=made(run / "final"), command=command, docs=DOCS)
+    return report.footer(origin=describe_origin(run / "final"), command=command, docs=DOCS)
 
 
 def _between(one: SeedSummary) -> str:

@@ -30,7 +30,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.judges import with_judgments
 from bertie.runs.models import model_folder
-from bertie.runs.start import fingerprint, odd, start_model, with_rate
+from bertie.runs.start import hash_weights, odd, start_model, with_rate
 from bertie.settings import flatten
 from bertie.tasks import Task, with_task
 from bertie.tasks.losses import LossFunction
@@ -176,7 +176,7 @@ def prepare_run(
         seed=config.train.seed,
         order=examples.order(config.train.seed),
     )
-    identity = {"model": fingerprint(model), "train_file": source.fingerprint, "dev_file": dev.fingerprint}
+    identity = {"model": hash_weights(model), "train_file": source.fingerprint, "dev_file": dev.fingerprint}
     others = (("selecting", selecting), ("covering", covering))
     identity |= {name: rows.fingerprint for name, rows in others if rows}
     identity |= {"data_dir": ""} | ({} if loss is None else {"loss_function": f"{loss.__module__}.{loss.__qualname__}"})

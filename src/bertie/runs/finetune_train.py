@@ -16,7 +16,7 @@ from bertie.errors import UsageError
 from bertie.files import read_json, write_json
 from bertie.folders import new_folder
 from bertie.models.files import MODEL_FOLDER
-from bertie.models.files import fingerprint as folder_hash
+from bertie.models.files import hash_model_folder as folder_hash
 from bertie.models.model import TorchModel
 from bertie.runs import usage
 from bertie.runs.finetune_prepare import Prepared
@@ -128,10 +128,10 @@ def settle_weights(prepared: Prepared) -> None:
 def save_settled(prepared: Prepared, folder: Path) -> None:
     """Writes the model's folder, with the weights that the loss does not train."""
     settle_weights(prepared)
-    save_model(prepared, folder)
+    save_trained_model(prepared, folder)
 
 
-def save_model(
+def save_trained_model(
     prepared: Prepared,
     folder: Path,
     *,
@@ -181,7 +181,7 @@ def reload_weights(model: TorchModel, folder: Path) -> None:
 
 def read_evaluations(run: Path, last_step: int | None = None) -> Sequence[Mapping[str, float]]:
     """Returns the evaluations of a run, up to a step, in order: step, loss and metrics."""
-    lines = (line for line in log.read(run) if line["kind"] == "valid")
+    lines = (line for line in log.read_log(run) if line["kind"] == "valid")
     return [line for line in lines if last_step is None or line["step"] <= last_step]
 
 
@@ -194,7 +194,7 @@ def best_value(looks: Sequence[Mapping[str, float]], metric: str) -> float:
 def _evaluate(prepared: Prepared, run: Path, step: int) -> dict[str, float]:
     values, metric = measure_run(prepared), prepared.metric
     if prepared.config.keeps_best and _is_best(run, metric, values[metric]):
-        save_model(prepared, run / BEST, files={SCORE: {metric: values[metric]}})
+        save_trained_model(prepared, run / BEST, files={SCORE: {metric: values[metric]}})
     return values
 
 

@@ -19,7 +19,7 @@ from bertie import checksums, folders
 from bertie.console import console
 from bertie.errors import BadFile, DataError, UsageError
 from bertie.files import LOCK, JsonObject, read_json, write_json
-from bertie.folders import ANYTHING, Kind, new_folder
+from bertie.folders import ANYTHING, FolderKind, new_folder
 from bertie.models.files import MODEL_FOLDER
 from bertie.report.page import Report
 from bertie.runs.layout import BEST, MODEL, OUTLINE
@@ -35,8 +35,8 @@ OUT_OF_FOLD = "out_of_fold.csv"  # of a cross-validation
 AGAINST = ("first", "second")  # the runs of `bertie finetune --against`, each of several seeds
 _RESULTS_FORMAT = 2  # of results.json: a run with it has finished when its checksums.json is there, too
 
-CHECKPOINT = Kind("checkpoint", (checkpoint.MANIFEST,), (*checkpoint.CHECKPOINT_FILES, checkpoint.MANIFEST))
-RUN = Kind(
+CHECKPOINT = FolderKind("checkpoint", (checkpoint.MANIFEST,), (*checkpoint.CHECKPOINT_FILES, checkpoint.MANIFEST))
+RUN = FolderKind(
     "run",
     begins=(CONFIG, log.METRICS, STUDY, f"seed-*/{CONFIG}", f"fold-*/{CONFIG}"),
     files=(
@@ -108,7 +108,7 @@ class RunFolder:
 
     def check(self, *, overwrite: bool = False) -> None:
         """Raises UsageError early, before anything is read, when the run could not be written."""
-        folders.check(self.path, RUN, overwrite=overwrite)
+        folders.check_writable(self.path, RUN, overwrite=overwrite)
 
     @contextmanager
     def held(self, *, overwrite: bool = False) -> Iterator[None]:
@@ -166,8 +166,8 @@ class RunFolder:
         for name in (checksums.CHECKSUMS, RESULTS):
             (self.path / name).unlink(missing_ok=True)
         if outline is not None:
-            with new_folder(self.path / OUTLINE, MODEL_FOLDER, keep_strangers=True) as made:
-                outline(made)
+            with new_folder(self.path / OUTLINE, MODEL_FOLDER, keep_strangers=True) as folder:
+                outline(folder)
 
     def finish(
         self, results: Mapping[str, object], page: Callable[[], Report], *, keep: bool = False
@@ -186,7 +186,7 @@ class RunFolder:
             shutil.rmtree(leftover, ignore_errors=True)
         with console.no_failure(self.path / REPORT):
             page().save(self.path / REPORT)
-        checksums.write(self.path, "run", covered=_is_of_trackers)
+        checksums.write_checksums(self.path, "run", covered=_is_of_trackers)
 
 
 def _is_of_trackers(name: str) -> bool:

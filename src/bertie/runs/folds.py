@@ -25,25 +25,25 @@ from bertie.files import Json, write_bytes, write_json
 from bertie.folders import new_folder
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
-from bertie.infer.records import flattened
+from bertie.infer.records import flatten_answer
 from bertie.infer.traffic import Traffic
 from bertie.io.tables import Example
-from bertie.metrics.base import Scores, metric_range
+from bertie.metrics.base import ScoreCounter, metric_range
 from bertie.metrics.scaling import Scaling
 from bertie.models.files import MODEL_FOLDER
 from bertie.models.model import TorchModel
 from bertie.runs import balance, calibration
 from bertie.runs.calibration import Calibrated
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.examples import LEARNED_NOTE, Examples, hold_out_more, kind_of, read_examples, split_of
-from bertie.runs.finetune import finetune
+from bertie.runs.examples import LEARNED_NOTE, Examples, choose_task_class, hold_out_more, read_examples, split_of
+from bertie.runs.finetune import run_finetune
 from bertie.runs.finetune_assess import MIN_BASELINE_ROWS, list_suspects, save_traffic
-from bertie.runs.finetune_page import page
+from bertie.runs.finetune_page import render_finetune_page
 from bertie.runs.finetune_prepare import Labeled, check_run, saved_task
 from bertie.runs.finetune_train import ADAPTER
 from bertie.runs.folder import CONFIG, FINDINGS, OUT_OF_FOLD, RunFolder, seed_runs
 from bertie.runs.layout import MODEL, SCORE
-from bertie.runs.weights import load
+from bertie.runs.weights import load_model
 from bertie.tasks import Prediction, Task, with_task
 from bertie.tasks.answerer import Logits
 from bertie.tasks.capabilities import ReadsColumns
@@ -67,7 +67,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Plan:
+class FoldPlan:
     """The runs of a cross-validation. task: with the settings that are fitted at the end; config: of each run."""
 
     config: FinetuneConfig
@@ -105,11 +105,11 @@ def finetune_folds(
     if loss is None:
         check_run(plan.config, plan.folds[0].examples)
     with folder.held(overwrite=overwrite):
-        one = partial(finetune, plan.config, resume=resume, callbacks=callbacks, loss=loss)
+        one = partial(run_finetune, plan.config, resume=resume, callbacks=callbacks, loss=loss)
         return _all_folds(config, plan, folder, one)
 
 
-def plan_folds(config: FinetuneConfig, folds: int) -> Plan:
+def plan_folds(config: FinetuneConfig, folds: int) -> FoldPlan:
     """Returns the runs. Raises UsageError and DataError for settings and rows that cannot be cross-validated."""
     if folds < 2:
         raise WrongValue(f"folds is {folds}; 2 or more were expected.")
@@ -122,7 +122,7 @@ def plan_folds(config: FinetuneConfig, folds: int) -> Plan:
     ):
         if getattr(config, name):
             raise UsageError(f"{name} does not work with folds: {why}. Omit {name}.")
-    balance.check_honoured(config, kind_of(config))
+    balance.check_honoured(config, choose_task_class(config))
     defaults = {name: FinetuneConfig.model_fields[name].default for name in FITTED}
     update = {**defaults, "held_out": 0.0, "select_on": "dev", "label_check": "none", "baselines": False}
     plain = config.model_copy(update=update)
@@ -140,11 +140,11 @@ def plan_folds(config: FinetuneConfig, folds: int) -> Plan:
         each.append(Fold(f"fold-{number}", examples, predicted))
     about = [*whole.notes]
     train, select, _ = hold_out_more(plain, split, whole.task, whole.train, about, apart=apart)
-    return Plan(plain, task, whole.train, each, replace(whole, train=train, select=select, notes=about))
+    return FoldPlan(plain, task, whole.train, each, replace(whole, train=train, select=select, notes=about))
 
 
 def _all_folds(
-    config: FinetuneConfig, plan: Plan, folder: RunFolder, one: Callable[..., dict[str, object]]
+    config: FinetuneConfig, plan: FoldPlan, folder: RunFolder, one: Callable[..., dict[str, object]]
 ) -> dict[str, object]:
     run, results = folder.path, dict[str, dict[str, object]]()
     for fold in plan.folds:
@@ -155,7 +155,7 @@ def _all_folds(
     folder.begin()
     each = [[*_logits(run / fold.name, fold)] for fold in plan.folds]
     parts = [part for some in each for part in some]
-    model = load(run / _FINAL / MODEL)
+    model = load_model(run / _FINAL / MODEL)
     predictor = Predictor(model)
     task = plan.task.with_tokenizer(predictor.tokenizer)
     if isinstance(task, ReadsColumns):
@@ -176,12 +176,12 @@ def _all_folds(
     summed["out_of_fold"] = scores.report()
     write_bytes(run / OUT_OF_FOLD, _table(plan, answers).encode("utf-8-sig"))  # with the mark that Excel needs
     write_json(run / FINDINGS, {**findings.as_json(), **_label_check(config, plan, task, answers, run)})
-    return folder.finish(summed, partial(page, run))
+    return folder.finish(summed, partial(render_finetune_page, run))
 
 
 def _logits(folder: Path, fold: Fold) -> Iterator[tuple[Labeled, Logits]]:
     """Yields the rows of a fold, with the logits of its model."""
-    predictor = Predictor(load(folder / MODEL))
+    predictor = Predictor(load_model(folder / MODEL))
     yield from Labeled(fold.examples.dev, predictor.encode(fold.examples.dev)).logits(predictor)
 
 
@@ -201,7 +201,7 @@ def _decoded(task: Task, parts: _Parts) -> Iterator[tuple[Example, Prediction]]:
         yield from zip(part.examples, task.decode(logits, part.sequences, part.examples), strict=True)
 
 
-def _answers(task: Task, parts: _Parts, scores: Scores, findings: Findings) -> list[Prediction]:
+def _answers(task: Task, parts: _Parts, scores: ScoreCounter, findings: Findings) -> list[Prediction]:
     """Returns the answers to all rows that were predicted, fold by fold, and counts them."""
     answers: list[Prediction] = []
     for part, logits in parts:
@@ -230,7 +230,7 @@ def _write_model(task: Task, run: Path, model: TorchModel) -> None:
 
 
 def _label_check(
-    config: FinetuneConfig, plan: Plan, task: Task, answers: Sequence[Prediction], run: Path
+    config: FinetuneConfig, plan: FoldPlan, task: Task, answers: Sequence[Prediction], run: Path
 ) -> dict[str, object]:
     """Lists the rows whose labels the out-of-fold answers contradict, which cost no further training."""
     if not task.one_label or config.label_check == "none" or len(answers) < MIN_BASELINE_ROWS:
@@ -242,7 +242,7 @@ def _label_check(
 
 def _summed(
     config: FinetuneConfig,
-    plan: Plan,
+    plan: FoldPlan,
     results: Mapping[str, Json],
     final: Mapping[str, object],
     calibrated: Calibrated,
@@ -280,7 +280,7 @@ def _summed(
     }
 
 
-def over_folds(values: Sequence[float], plan: Plan, metric: str) -> SeedSummary:
+def over_folds(values: Sequence[float], plan: FoldPlan, metric: str) -> SeedSummary:
     """Returns the mean of a metric over folds with a 95% interval for rows of another draw.
 
     The models of folds learn from common rows, so their values are no independent ones. Nadeau and Bengio 2003, 3.1,
@@ -296,7 +296,7 @@ def over_folds(values: Sequence[float], plan: Plan, metric: str) -> SeedSummary:
     return replace(plain, low=max(lowest, plain.mean - half), high=min(highest, plain.mean + half))
 
 
-def _split_cells(plan: Plan, row: Example) -> dict[str, object]:
+def _split_cells(plan: FoldPlan, row: Example) -> dict[str, object]:
     """Returns by what a row was put into its fold: its group, and when it was written."""
     cells: dict[str, object] = {plan.config.group: row.group} if plan.config.group else {}
     if row.time is not None:
@@ -305,14 +305,14 @@ def _split_cells(plan: Plan, row: Example) -> dict[str, object]:
     return cells
 
 
-def _table(plan: Plan, answers: Sequence[Prediction]) -> str:
+def _table(plan: FoldPlan, answers: Sequence[Prediction]) -> str:
     """Returns the rows with the out-of-fold answers as csv, in the order of the file."""
     numbers = [(i, fold.name.removeprefix("fold-")) for fold in plan.folds for i in fold.predicted]
     records = []
     for (i, fold), answer in sorted(zip(numbers, answers, strict=True), key=lambda one: one[0][0]):
         row = plan.rows[i]
         texts = {("text" if n == 0 else f"text{n + 1}"): text for n, text in enumerate(row.texts)}
-        values = flattened(answer.as_json())
+        values = flatten_answer(answer.as_json())
         tags = answer.label if isinstance(answer.label, tuple) else None  # which are in `words`
         own = {"predicted_label": values.pop("label", tags), **values}
         own.pop("scores", None)

@@ -64,8 +64,8 @@ def forecast_of(work: Work, seconds: float | None = None, clock: Clock = time.mo
     known = None if seconds else trial.cached_trial(work)
     if known is None and seconds == 0:
         return _from_rates(work)
-    found = known or trial.measure(work, seconds or trial.TRIAL_S, clock)
-    return None if found is None else _from_trial(work, found)
+    tried = known or trial.measure_trial(work, seconds or trial.TRIAL_S, clock)
+    return None if tried is None else _from_trial(work, tried)
 
 
 def at_start(work: Work) -> RunForecast | None:
@@ -74,36 +74,36 @@ def at_start(work: Work) -> RunForecast | None:
     return None if world_size() > 1 else forecast_of(work, 0)
 
 
-def _from_trial(work: Work, found: Trial) -> RunForecast:
-    pairs = list(zip(work.phases, found.phases, strict=True))
+def _from_trial(work: Work, tried: Trial) -> RunForecast:
+    pairs = list(zip(work.phases, tried.phases, strict=True))
     parts = {
-        "start": found.start_s + sum(one.first_s for one in found.phases),
+        "start": tried.start_s + sum(one.first_s for one in tried.phases),
         "steps": sum(phase.steps * one.step_s for phase, one in pairs),
-        "evaluation": sum(phase.looks * one.look_s for phase, one in pairs) + work.finals * found.final_s,
-        "checkpoints": work.saves * found.save_s,
-        "model files": work.written * found.write_s + found.read_s,
+        "evaluation": sum(phase.looks * one.look_s for phase, one in pairs) + work.finals * tried.final_s,
+        "checkpoints": work.saves * tried.save_s,
+        "model files": work.written * tried.write_s + tried.read_s,
     }
     seconds = sum(parts.values())
     rest = seconds - parts["steps"]
-    tries = sum(one.tried for one in found.phases)
+    tries = sum(one.tried for one in tried.phases)
     return RunForecast(
         seconds,
         rest + sum(phase.steps * one.low_s for phase, one in pairs),
         rest + sum(phase.steps * one.high_s for phase, one in pairs),
         parts,
-        found.peak_bytes,
+        tried.peak_bytes,
         work.computed_bytes,
-        None if found.watts is None else found.watts * seconds / meter.JOULES,
-        found.method,
-        f"from {counted(tries, 'step')} tried on this machine in {quantity(found.seconds, 's')}, {found.made}",
-        [one.step_s for one in found.phases],
+        None if tried.watts is None else tried.watts * seconds / meter.JOULES,
+        tried.method,
+        f"from {counted(tries, 'step')} tried on this machine in {quantity(tried.seconds, 's')}, {tried.made}",
+        [one.step_s for one in tried.phases],
     )
 
 
 def _from_rates(work: Work) -> RunForecast:
     """The forecast without a trial: the rate of matrix products, and the formula of the memory."""
     device = precision.choose_device(work.train.device)
-    gpu = catalog.named(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    gpu = catalog.find_device(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     threads, rates = torch.get_num_threads(), machine.cpu_rates()
     tflops = gpu.tflops if gpu else threads * max(rates.fp32, rates.bf16) / 1000
     used = cost.UTILIZATION if gpu else cost.PROCESSOR_UTILIZATION

@@ -24,7 +24,7 @@ EXAMPLES, TOP, AROUND = 6, 2, 10  # masked tokens; predictions for each; tokens 
 
 
 @torch.no_grad()
-def look(model: TorchModel, batch: Batch, tokenizer: Tokenizer, *, step: int, run: Path) -> None:
+def write_guesses(model: TorchModel, batch: Batch, tokenizer: Tokenizer, *, step: int, run: Path) -> None:
     """Predicts some masked tokens of a corrupted batch, and appends the predictions to guesses.jsonl.
 
     Lines of later steps, which a resumed run repeats, are dropped. Does nothing for a model without a masked-LM head.
@@ -52,17 +52,17 @@ def look(model: TorchModel, batch: Batch, tokenizer: Tokenizer, *, step: int, ru
         window = range(max([0, *starts][sequence], place - AROUND), min(starts[sequence], place + 1 + AROUND))
         rows.append(
             {
-                "text": masked_text(ids, targets, window, place, tokenizer),
+                "text": show_masked_text(ids, targets, window, place, tokenizer),
                 "answer": tokenizer.id_to_token(targets[place]),
                 "guesses": [[tokenizer.id_to_token(i), round(q, 4)] for i, q in zip(best, p, strict=True)],
             }
         )
-    kept = [line for line in guesses(run) if line["step"] < step]
-    lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in [*kept, {"step": step, "examples": rows}]]
+    lines_before = [line for line in read_guesses(run) if line["step"] < step]
+    lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in [*lines_before, {"step": step, "examples": rows}]]
     write_bytes(run / GUESSES, "".join(lines).encode())
 
 
-def masked_text(
+def show_masked_text(
     ids: list[int], targets: Mapping[int, int], window: range, place: int, tokenizer: Tokenizer
 ) -> list[list[str]]:
     """Returns the tokens of a window as [text, kind, note] with spaces: `place` is blank, other corrupted ones are
@@ -100,7 +100,7 @@ def _shared(a: str, b: str) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def guesses(run: Path) -> list[JsonObject]:
+def read_guesses(run: Path) -> list[JsonObject]:
     """Returns the lines of a run's guesses.jsonl, or none without the file. Raises DataError for a damaged line."""
     path = run / GUESSES
     try:

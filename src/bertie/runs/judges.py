@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.infer.batching import CHUNK_ROWS
-from bertie.infer.embed import embedder
+from bertie.infer.embed import make_embedder
 from bertie.infer.predict import Predictor
 from bertie.io.lines import BadRecord
 from bertie.io.tables import Example
@@ -42,7 +42,7 @@ def with_judgments(task: Task, examples: Sequence[Example], targets: Targets, de
 
 def _vectors(model: str, texts: Sequence[str], device: str) -> NDArray[np.float16]:
     """Returns the vectors of texts, of those that repeat once computed. (W, G)"""
-    predictor = embedder(*open_engine(model, device=device))
+    predictor = make_embedder(*open_engine(model, device=device))
     different = {text: i for i, text in enumerate(dict.fromkeys(texts))}
     vectors = list[object]()
     with console.progress("vectors of the guide", len(different), unit="texts") as advance:

@@ -53,7 +53,7 @@ class Stage:
 
 def write_pretraining(run: Path, model: Path, config: PretrainConfig, data: RunData) -> None:
     """Writes how a model was pre-trained, and on which text, into its card."""
-    lines = log.read(run)
+    lines = log.read_log(run)
     batch = f"{config.train.batch_size:,} sequences of at most {config.max_length:,} tokens"
     rows: _Rows = [
         ("started from", _start(config.model, preset="random weights of {}")),
@@ -63,9 +63,9 @@ def write_pretraining(run: Path, model: Path, config: PretrainConfig, data: RunD
         *_optimizer(config),
     ]
     if valid := next((line for line in reversed(lines) if line["kind"] == "valid"), None):
-        found = {name: value for name, value in valid.items() if name.endswith(("_loss", "_accuracy"))}
-        rows.append(("held-out text", ", ".join(f"{name} {number(value)}" for name, value in found.items())))
-    card.put(model, TRAINING, card.table(["", ""], rows))
+        values = {name: value for name, value in valid.items() if name.endswith(("_loss", "_accuracy"))}
+        rows.append(("held-out text", ", ".join(f"{name} {number(value)}" for name, value in values.items())))
+    card.put(model, TRAINING, card.render_markdown_table(["", ""], rows))
     card.put(model, TEXT, *_text(data))
 
 
@@ -79,7 +79,7 @@ def write_finetuning(model: Path, config: FinetuneConfig, results: Json) -> None
         *_optimizer(config),
         *_decisions(config, results),
     ]
-    card.put(model, TRAINING, card.table(["", ""], rows))
+    card.put(model, TRAINING, card.render_markdown_table(["", ""], rows))
     dev, bounds = results["dev"], results["dev"].get("interval_95", {})
     unknown = dev.get("undefined", {})
     scores = [
@@ -90,7 +90,7 @@ def write_finetuning(model: Path, config: FinetuneConfig, results: Json) -> None
         if dev.get(name) is not None
     ]
     about = f"{counted(dev['examples'], 'dev example')}; 95% intervals over the examples." if "examples" in dev else ""
-    card.put(model, SCORES, card.table(["metric", "score", "interval"], scores), about)
+    card.put(model, SCORES, card.render_markdown_table(["metric", "score", "interval"], scores), about)
 
 
 def _decisions(config: FinetuneConfig, results: Json) -> _Rows:
@@ -112,7 +112,11 @@ def write_cost(model: Path, used: Usage, forecast: Mapping[str, object] | None, 
     """Writes the cost of a training into the card, next to its forecast. start: the model that it started from."""
     rows = usage.usage_rows(used.as_json(), forecast or {})
     source = f"Forecast: {forecast['source']}." if forecast else ""
-    facts = card.table(usage.USAGE_COLUMNS, rows) if forecast else "\n".join(f"- {row[0]}: {row[2]}" for row in rows)
+    facts = (
+        card.render_markdown_table(usage.USAGE_COLUMNS, rows)
+        if forecast
+        else "\n".join(f"- {row[0]}: {row[2]}" for row in rows)
+    )
     card.put(model, COST, facts, source, usage.energy(used), "\n".join(f"- {stage}" for stage in stages(start)))
 
 
@@ -128,15 +132,15 @@ def stages(start: str) -> Iterator[Stage]:
     if not (run / CONFIG).is_file():
         return
     if (path / checkpoint.MANIFEST).is_file():
-        found = checkpoint.verify_checkpoint(path)
-        step, used = found.step, found.state.get("usage")
+        point = checkpoint.verify_checkpoint(path)
+        step, used = point.step, point.state.get("usage")
     elif (run / RESULTS).is_file():
         results = read_results(run)
         step, used = results.get("step", 0), results.get("usage")
     else:
         return
     if used:
-        yield Stage(run.name, step, _tokens(log.read(run), step), Usage(**used))
+        yield Stage(run.name, step, _tokens(log.read_log(run), step), Usage(**used))
     yield from stages(str(settings.read_yaml(run / CONFIG).get("model", "")))
 
 
@@ -147,7 +151,7 @@ def _tokens(lines: Sequence[Json], step: int) -> int:
 def _start(model: str, preset: str = "{}") -> str:
     if Path(model).exists():
         return Path(model).name
-    return preset.format(model) if names.find(model) is None else model
+    return preset.format(model) if names.find_named_model(model) is None else model
 
 
 def _named(config: FinetuneConfig) -> str:
@@ -157,8 +161,8 @@ def _named(config: FinetuneConfig) -> str:
 def _objectives(objectives: Mapping[str, Mapping[str, object] | None]) -> Iterator[str]:
     for name, options in objectives.items():
         if options is not None:
-            told = ", ".join(f"{key} {_short(value)}" for key, value in options.items())
-            yield f"{name} ({told})" if told else name
+            settings = ", ".join(f"{key} {_short(value)}" for key, value in options.items())
+            yield f"{name} ({settings})" if settings else name
 
 
 def _short(value: object) -> str:
@@ -177,7 +181,7 @@ def _text(data: RunData) -> Iterator[str]:
     cards: dict[str, JsonObject] = {}
     for name, (folder, _) in data.folders.items():
         try:
-            cards[name] = corpus_card.load(folder)
+            cards[name] = corpus_card.load_card(folder)
         except DataError:  # a corpus in memory only
             continue
     rows = [
@@ -191,14 +195,16 @@ def _text(data: RunData) -> Iterator[str]:
         )
         for fact in data.facts()
     ]
-    yield card.table(["corpus", "documents", "words", "size", "share of the samples", "epochs"], rows)
+    yield card.render_markdown_table(["corpus", "documents", "words", "size", "share of the samples", "epochs"], rows)
     removed: dict[str, int] = {}
-    for found in cards.values():
-        for name, row in found["evaluation"].items():
+    for one in cards.values():
+        for name, row in one["evaluation"].items():
             removed[Path(name).name] = removed.get(Path(name).name, 0) + row["removed"]
     if removed:
         yield "Passages that share 8 to 13 words with a text of an evaluation set were removed from the text:"
-        yield card.table(["evaluation set", "passages removed"], [(name, f"{n:,}") for name, n in removed.items()])
+        yield card.render_markdown_table(
+            ["evaluation set", "passages removed"], [(name, f"{n:,}") for name, n in removed.items()]
+        )
 
 
 class ModelCard:
@@ -222,4 +228,8 @@ class ModelCard:
 
     def put(self, title: str, *parts: object) -> None:
         """Writes a section, instead of an earlier one with the same title. A part is a text, or columns and rows."""
-        card.put(self.model, title, *(card.table(*part) if isinstance(part, tuple) else str(part) for part in parts))
+        card.put(
+            self.model,
+            title,
+            *(card.render_markdown_table(*part) if isinstance(part, tuple) else str(part) for part in parts),
+        )

@@ -16,7 +16,7 @@ from bertie.hub import names
 from bertie.infer import onnx_engine
 from bertie.infer.engine import check_names
 from bertie.infer.quick import without_torch
-from bertie.models.files import copy_other_files, fingerprint
+from bertie.models.files import copy_other_files, hash_model_folder
 from bertie.models.variant import read_public
 from bertie.runs.models import adapter_base, model_folder
 
@@ -56,7 +56,7 @@ def open_engine(
     """
     if graph := onnx_engine.graph_of(names.place(model)):
         onnx_engine.check_options(graph, precision, device, engine)
-        return Opened(*onnx_engine.opened(graph, threads=threads))
+        return Opened(*onnx_engine.open_onnx_engine(graph, threads=threads))
     folder = model_folder(model)
     if quick := without_torch(folder, precision, device, engine):
         native, tokenizer = quick
@@ -135,13 +135,13 @@ class ModelFolder:
     @property
     def fingerprint(self) -> str:
         """A hash of the weights and the config. Raises DataError where there are none."""
-        return fingerprint(self.path)
+        return hash_model_folder(self.path)
 
     def damage(self) -> list[str]:
         """Returns a message for each file, but the card, that is not as checksums.json lists it; none without one."""
         if not (self.path / checksums.CHECKSUMS).exists():
             return []
-        return [message for message in checksums.check(self.path).damage if checksums.CARD not in message]
+        return [message for message in checksums.check_files(self.path).damage if checksums.CARD not in message]
 
     def check_engine(self, precision: str, engine: str) -> None:
         """Raises UsageError for an unknown precision or engine."""
@@ -158,9 +158,9 @@ class ModelFolder:
 
     def load(self, *, trainable: bool = False) -> "TorchModel":
         """Returns the model in torch. trainable: raises UsageError for quantized weights, which cannot be trained."""
-        from bertie.runs.weights import load
+        from bertie.runs.weights import load_model
 
-        model = load(self.path)
+        model = load_model(self.path)
         if trainable:
             model.check_trainable(self.path)
         return model

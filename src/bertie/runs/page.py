@@ -22,7 +22,7 @@ from bertie.report.values import number, quantity
 from bertie.runs import usage
 from bertie.runs.config import PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results
-from bertie.runs.guesses import guesses
+from bertie.runs.guesses import read_guesses
 from bertie.runs.verify import run_config
 from bertie.settings import flatten
 from bertie.train import log
@@ -31,14 +31,14 @@ _OBJECTIVE_NAMES = {"mlm": "masked tokens", "nsp": "next sentence", "sop": "sent
 REPLACE = (0.8, 0.1, 0.1)  # of masked-LM positions, by default: the mask, a random token, the original
 
 
-def page(run: Path | str) -> Report:
+def render_pretrain_page(run: Path | str) -> Report:
     """Returns the report of a run, finished or not. Raises DataError without a run or metrics, UsageError for other
     runs."""
     run = Path(run)
     config = run_config(run)
     if not isinstance(config, PretrainConfig):
         raise UsageError(f"{run} is not a pre-training run.")
-    lines = log.read(run)
+    lines = log.read_log(run)
     train, valid = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
     if not train:
         raise DataError(
@@ -54,11 +54,11 @@ def page(run: Path | str) -> Report:
     if reason := results.get("ended_early"):
         report.notes([f"the run ended early, after step {done:,}: {reason}"])
     report.curves([*_losses(train, valid), *_progress(train)])
-    report.masked_tokens(_last_phase(guesses(run)), _about_masks(config))
+    report.masked_tokens(_last_phase(read_guesses(run)), _about_masks(config))
     if plan := results.get("plan"):
         _plan(report, plan)
     usage.add_usage_section(report, results)
-    if found := results.get("pseudo_perplexity"):
+    if perplexity := results.get("pseudo_perplexity"):
         rows = [
             [
                 name,
@@ -66,17 +66,17 @@ def page(run: Path | str) -> Report:
                 both["after"]["per_word"],
                 both["after"]["words"],
             ]
-            for name, both in found.items()
+            for name, both in perplexity.items()
         ]
         about = "How well the model predicts each word of held-out sentences from the others. Lower is better."
         report.section("Pseudo-perplexity", about).table(["corpus", "before", "after", "words"], rows)
     _corpora(report, config)
     report.settings(flatten(config.model_dump(mode="json")))
     command = f"bertie pretrain -c {run / CONFIG} -o NEW_FOLDER"
-    return report.footer(made=made(run), command=command, docs="training")
+    return report.footer(origin=describe_origin(run), command=command, docs="training")
 
 
-def made(run: Path) -> str:
+def describe_origin(run: Path) -> str:
     """Returns when a run wrote its last metrics or results, in UTC."""
     path = next(path for path in (run / log.METRICS, run / RESULTS) if path.exists())
     return f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d %H:%M} UTC"
@@ -165,14 +165,14 @@ def _corpora(report: Report, config: PretrainConfig) -> None:
         return
     for path in [config.corpus] if config.corpus else [corpus.path for corpus in config.corpora]:
         try:
-            found = card.load(Path(path))
+            content = card.load_card(Path(path))
         except BertieError as error:  # it has moved, or is gone; the page says so and is shown all the same
             report.section(f"Corpus: {Path(path).name}", str(error))
             continue
-        report.section(f"Corpus: {found['name']}")
+        report.section(f"Corpus: {content['name']}")
         sizes = ("documents", "sentences", "words", "characters", "bytes")
-        report.table(list(sizes), [[found[name] for name in sizes]])
-        records = found["records"]
+        report.table(list(sizes), [[content[name] for name in sizes]])
+        records = content["records"]
         rows = [["read", records["in"]], *map(list, records["dropped"].items()), ["kept", records["kept"]]]
         report.table(["records", "count"], rows)
 

@@ -32,7 +32,7 @@ def phases(config: PretrainConfig) -> list[Phase]:
         return [
             Phase(train.steps, config.max_length, train.batch_size, train.largest_micro_batch, config.objectives, 0)
         ]
-    found: list[Phase] = []
+    result: list[Phase] = []
     for number, (phase, steps) in enumerate(zip(config.phases, _steps(config), strict=True), 1):
         for name, options in phase.objectives.items():
             if config.objectives.get(name) is None:
@@ -45,24 +45,24 @@ def phases(config: PretrainConfig) -> list[Phase]:
                     f"Phase {number} sets {name}.{fixed[0]}, which is the same in the whole run. Set it for the run: "
                     f"objectives.{name}.{fixed[0]}. A phase can only change what its batches contain."
                 )
-        found.append(
+        result.append(
             Phase(
                 steps,
                 phase.max_length or config.max_length,
                 phase.batch_size or train.batch_size,
                 phase.micro_batch_size or train.largest_micro_batch,
                 merge({k: v if v is None else dict(v) for k, v in config.objectives.items()}, phase.objectives),
-                first=sum(before.steps * before.batch_size for before in found),
+                first=sum(before.steps * before.batch_size for before in result),
             )
         )
-    return found
+    return result
 
 
 def _steps(config: PretrainConfig) -> list[int]:
     """Returns the steps of each phase."""
     total = config.train.steps
-    given = [phase.steps for phase in config.phases]
-    known = [None if s is None else round(s * total) if s < 1 else round(s) for s in given]
+    steps = [phase.steps for phase in config.phases]
+    known = [None if s is None else round(s * total) if s < 1 else round(s) for s in steps]
     left, open_ones = total - sum(filter(None, known)), known.count(None)
     shown = " + ".join("the rest" if s is None else f"{s:,}" for s in known)
     if open_ones > 1:

@@ -24,8 +24,8 @@ from bertie.models.count import decoder_parameters, parameters, predictions_per_
 from bertie.objectives import MaskedLM, Objective, ReplacedTokens
 from bertie.objectives.base import parts_of
 from bertie.runs.config import FinetuneConfig, PretrainConfig
-from bertie.runs.config import kind_of as kind_of_run
-from bertie.runs.examples import kind_of, read_examples
+from bertie.runs.config import choose_config_class as kind_of_run
+from bertie.runs.examples import choose_task_class, read_examples
 from bertie.runs.models import check_length, model_folder
 from bertie.runs.phases import phases
 from bertie.runs.teachers import open_teacher
@@ -52,14 +52,14 @@ class RunPlan:
     @classmethod
     def read_settings(cls, config: Path | None, overrides: Sequence[str]) -> PretrainConfig | FinetuneConfig:
         """Returns the settings of a run, whichever kind they are of."""
-        named = {override.partition("=")[0].partition(".")[0] for override in overrides}
+        names = {override.partition("=")[0].partition(".")[0] for override in overrides}
         tree = configs.read_yaml(config) if config is not None else {}
-        kind: type[PretrainConfig | FinetuneConfig] = kind_of_run(dict.fromkeys(named) | tree)
-        return configs.load(kind, config, overrides)
+        kind: type[PretrainConfig | FinetuneConfig] = kind_of_run(dict.fromkeys(names) | tree)
+        return configs.load_config(kind, config, overrides)
 
     def utilization_here(self) -> float:
         """Returns the share of this machine's rate of matrix products that pre-training reaches, in seconds."""
-        return utilization(self.settings.model, self.job)
+        return compute_utilization(self.settings.model, self.job)
 
 
 def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job:
@@ -79,13 +79,13 @@ def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job
     generators = [one.smaller(shape) for one in parts_of(objective) if isinstance(one, ReplacedTokens)]
     head = sum(parameter.numel() for parameter in heads)
     head += sum(sum(parameters(smaller).values()) for smaller in generators)
-    found = []
+    costs = []
     for phase in planned:
         objective = _objective(phase.objectives)
         shares = {one.name: _predicted(one, shape) for one in parts_of(objective) if one.on_tokens}
-        asked = shares | {"generator": shares.get("rtd", 0.0)}
-        extra = objective.extra_cost(shape, length=phase.max_length, shares=asked)
-        found.append(
+        all_shares = shares | {"generator": shares.get("rtd", 0.0)}
+        extra = objective.extra_cost(shape, length=phase.max_length, shares=all_shares)
+        costs.append(
             JobPhase(
                 phase.steps,
                 phase.batch_size,
@@ -95,13 +95,13 @@ def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job
                 min(phase.micro_batch_size or phase.batch_size, phase.batch_size),
             )
         )
-    return Job(shape, tuple(found), half, head)
+    return Job(shape, tuple(costs), half, head)
 
 
 def _finetuning(config: FinetuneConfig, half: bool) -> Job:
     shape, train, length = families.config(model_folder(config.model)), config.train, config.max_length
     check_length(length, shape.max_length, config.model)
-    kind, decoder = kind_of(config), sum(decoder_parameters(shape).values())
+    kind, decoder = choose_task_class(config), sum(decoder_parameters(shape).values())
     examples = _examples(config)
     sequences = round(kind.sequences(examples if isinstance(examples, list) else None))
     count = len(examples) if isinstance(examples, list) else examples
@@ -130,7 +130,7 @@ def _examples(config: FinetuneConfig) -> list[Example] | int:
 
 
 def _objective(options: dict[str, dict[str, object] | None]) -> Objective:
-    return objectives.build(options).load_dependencies(partial(open_teacher, device=torch.device("cpu")))
+    return objectives.build_objective(options).load_dependencies(partial(open_teacher, device=torch.device("cpu")))
 
 
 def _predicted(objective: Objective, config: EncoderConfig) -> float:
@@ -141,11 +141,11 @@ def _predicted(objective: Objective, config: EncoderConfig) -> float:
     return float(rate_of(rate, f"{objective.name}.rate").at(np.zeros(1, np.int64))[0])
 
 
-TOKENS = 2048  # of a pass: seconds even for a base model on two cores
+_PASS_TOKENS = 2048  # of a pass: seconds even for a base model on two cores
 PREDICTED = 0.15
 
 
-def utilization(name: str, job: Job) -> float:
+def compute_utilization(name: str, job: Job) -> float:
     """Returns the share of the machine's rate of matrix products that training of a preset reaches."""
     return min(1.0, job.flops / (_seconds(name, job) * Device.here().tflops * 1e12))
 
@@ -170,7 +170,7 @@ def _seconds(name: str, job: Job) -> float:
 
 def _batch(config: EncoderConfig, length: int) -> Batch:
     """Returns full sequences of random tokens, of which some are predicted."""
-    rng, rows = np.random.default_rng(0), max(1, TOKENS // length)
+    rng, rows = np.random.default_rng(0), max(1, _PASS_TOKENS // length)
     ids = rng.integers(0, config.vocab_size, rows * length)
     places = np.sort(rng.choice(len(ids), round(PREDICTED * len(ids)), replace=False))
     labels = {"mlm_positions": places, "mlm_targets": ids[places]}

@@ -24,9 +24,9 @@ from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import before_and_after
 from bertie.runs.folder import REPORT, RunFolder
 from bertie.runs.forecast import RunForecast, at_start, forecast_of
-from bertie.runs.guesses import look
+from bertie.runs.guesses import write_guesses
 from bertie.runs.layout import MODEL
-from bertie.runs.page import page
+from bertie.runs.page import render_pretrain_page
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.verify import same_data
 from bertie.runs.work import pretraining_work
@@ -40,7 +40,7 @@ REDRAWN_S = 60.0  # a validation after this time writes the report again
 
 
 @arguments()
-def pretrain(
+def run_pretrain(
     config: PretrainConfig,
     run: Path | str,
     *,
@@ -86,7 +86,7 @@ def pretrain(
         if is_main():  # the others wait for it where they meet, in fit
             stack.enter_context(folder.held(overwrite=overwrite))
         if not overwrite and (done := folder.finished(ready.identity, resume=resume, allow_change=allow_change)):
-            return folder.answer(done, partial(page, run), keep=config.train.keep_checkpoints)
+            return folder.answer(done, partial(render_pretrain_page, run), keep=config.train.keep_checkpoints)
         return _go(
             ready, folder, resume=resume, allow_change=allow_change, reference_run=reference_run, together=together
         )
@@ -113,11 +113,11 @@ def _go(
 
     def evaluate(step: int) -> dict[str, float]:
         held = ready.data.validation(step)
-        look(model, next(iter(held.values()))[0], ready.tokenizer, step=step, run=run)
+        write_guesses(model, next(iter(held.values()))[0], ready.tokenizer, step=step, run=run)
         nonlocal drawn_s
         if is_main() and time.monotonic() - drawn_s > REDRAWN_S:
             with console.no_failure(run / REPORT):
-                page(run).save(run / REPORT)
+                render_pretrain_page(run).save(run / REPORT)
             drawn_s = time.monotonic()
         return ready.validate(model, held)
 
@@ -163,7 +163,7 @@ def _go(
             results["repeats"] = {"run": str(reference_run), "same_weights": same}
         model_card.write_pretraining(run, run / MODEL, config, ready.data)
         model_card.write_cost(run / MODEL, used, None if forecast is None else forecast.as_json(), config.model)
-        results = folder.finish(results, partial(page, run), keep=config.train.keep_checkpoints)
+        results = folder.finish(results, partial(render_pretrain_page, run), keep=config.train.keep_checkpoints)
         together.end(results)
     return results
 
@@ -189,12 +189,12 @@ def plan_pretraining(
 
 def _show(ready: PreparedRun, planned: JsonObject) -> None:
     """Prints examples of the input and the plan before the training."""
-    console.say(summary({**planned, "examples": ready.examples()}), markup=True)
+    console.say(summarize_plan({**planned, "examples": ready.examples()}), markup=True)
     for warning in planned["warnings"]:
         console.warn(warning)
 
 
-def summary(planned: JsonObject) -> str:
+def summarize_plan(planned: JsonObject) -> str:
     """Returns examples, the plan in three lines, and one line per corpus and phase where there are several."""
     p, shown = planned, ""
     for number, example in enumerate(p["examples"], 1):

@@ -13,7 +13,7 @@ from bertie.files import JsonObject
 from bertie.folders import new_folder
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
-from bertie.models.files import MODEL_FOLDER, fingerprint
+from bertie.models.files import MODEL_FOLDER, hash_model_folder
 from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary, own_settings
 from bertie.runs import budget
@@ -28,7 +28,7 @@ from bertie.settings import flatten
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import precision
 from bertie.train.schedule import warmup_warnings
-from bertie.train.step_metrics import measure
+from bertie.train.step_metrics import measure_batches
 
 EXAMPLES = 3  # corrupted instances shown before training: a wrong corpus is seen here first
 ON_VOCABULARY = ("mlm", "ltr", "span", "plm", "bilm", "distil")  # parts of a loss that ask the model's vocabulary head
@@ -51,7 +51,9 @@ class PreparedRun:
     def __init__(self, config: PretrainConfig) -> None:
         self.config, self.start = config, model_folder(config.model)
         device = precision.choose_device(config.train.device)
-        self.objective = objectives.build(config.objectives).load_dependencies(partial(open_teacher, device=device))
+        self.objective = objectives.build_objective(config.objectives).load_dependencies(
+            partial(open_teacher, device=device)
+        )
         if not config.tokenizer and not self.is_folder:
             raise UsageError(
                 "tokenizer is missing. Pass --tokenizer FOLDER: a folder of `bertie tokenizer "
@@ -82,7 +84,7 @@ class PreparedRun:
         """The inputs of the run by setting: hashes of corpora, tokenizer, the model that it continues from, a
         teacher."""
         models = {
-            name: fingerprint(model_folder(model))
+            name: hash_model_folder(model_folder(model))
             for name, model in models_named(self.config).items()
             if is_folder(model)
         }
@@ -167,10 +169,12 @@ class PreparedRun:
 
     def validate(self, model: TorchModel, held: Mapping[str, list[Batch]]) -> dict[str, float]:
         """Returns the metrics of the held-out documents, and of each corpus where there are several."""
-        figures = measure(model, self.objective, [batch for batches in held.values() for batch in batches])
+        figures = measure_batches(model, self.objective, [batch for batches in held.values() for batch in batches])
         if len(held) > 1:
             for name, batches in held.items():
-                figures |= {f"{key}/{name}": value for key, value in measure(model, self.objective, batches).items()}
+                figures |= {
+                    f"{key}/{name}": value for key, value in measure_batches(model, self.objective, batches).items()
+                }
         return figures
 
     def plan(self, model: TorchModel) -> JsonObject:

@@ -132,7 +132,7 @@ class RunData:
     def source_of(self, phase: Phase) -> AnySource:
         """Returns the batches of a phase."""
         seed, packing = self.config.train.seed, self.config.packing
-        objective = objectives.build(phase.objectives)
+        objective = objectives.build_objective(phase.objectives)
         if len(self.shards) == 1:
             (shards,) = self.shards.values()
             cut: JsonObject = {
@@ -171,7 +171,7 @@ class RunData:
 
 def models_named(config: PretrainConfig) -> dict[str, str]:
     """Returns the models of a run by setting: the preset or folder that it starts from, a teacher's folder."""
-    reads = objectives.build(config.objectives).reads
+    reads = objectives.build_objective(config.objectives).reads
     return {"model": config.model, **{f"objectives.{option}": folder for option, folder in reads.items()}}
 
 
@@ -203,4 +203,4 @@ def _encoded(folder: Path, tokenizer: Tokenizer) -> Shards:
     """Returns a corpus as token ids. The first rank encodes it, and the others wait."""
     turn = FileLock(folder / ".encode.lock") if world_size() > 1 and folder.is_dir() else nullcontext()
     with turn:
-        return tokens.encode(folder, tokenizer, workers=executors.cores())
+        return tokens.encode_corpus(folder, tokenizer, workers=executors.cores())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bertie.errors import UsageError
 from bertie.runs.config import FinetuneConfig
-from bertie.settings import build, merge, nested, scalar, typed
+from bertie.settings import build_config, merge, nested, scalar, typed
 
 
 @dataclass(frozen=True)
@@ -63,5 +63,5 @@ def varied(config: FinetuneConfig, values: Mapping[str, object]) -> FinetuneConf
     tree = config.model_dump()
     for dotted, value in values.items():
         merge(tree, nested(dotted, value))
-    built = build(FinetuneConfig, tree)
+    built = build_config(FinetuneConfig, tree)
     return built if config.rate_is_set or "optim.lr" in values else built.with_rate_of_recipe()

@@ -25,7 +25,7 @@ _Parts = tuple[list[Example], list[Example]]
 
 
 @dataclass(frozen=True)
-class Split:
+class ExampleSplit:
     """How examples are divided.
 
     Attributes:

@@ -18,7 +18,7 @@ from bertie.models.sentence import read_sentence
 from bertie.models.variant import read_labels, read_public
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.models import check_length
-from bertie.tasks import Task, name_of
+from bertie.tasks import Task, task_name
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.rates import ABSURD, BASE_WIDTH, usual_rate
 from bertie.train.schedule import warmup_warnings
@@ -105,7 +105,7 @@ def _reading(shape: EncoderConfig, size: int, config: FinetuneConfig) -> dict[st
 
 def _same_task(task: Task, start: Path) -> bool:
     """Whether the model was fine-tuned for the same task with the same labels, so that its head can be kept."""
-    if read_training_facts(start).task not in ("", name_of(task)):
+    if read_training_facts(start).task not in ("", task_name(task)):
         return False
     return not task.labels or read_labels(read_public(start), str(start)) == task.labels
 
@@ -149,7 +149,7 @@ def odd(config: FinetuneConfig, model: TorchModel, train: Sequence[Example]) -> 
     return warnings
 
 
-def fingerprint(model: TorchModel) -> str:
+def hash_weights(model: TorchModel) -> str:
     """Returns a hash of all weights, including those of a new head."""
     digest = xxhash.xxh3_128()
     for name, tensor in model.state_dict().items():

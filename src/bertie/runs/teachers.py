@@ -21,11 +21,11 @@ def open_teacher(folder: str, *, states_only: bool = False, device: torch.device
     states_only: with its tokenizer. On a CPU, the native library then runs the encoder: 1.3 times as fast as torch in
     float32, 2.5 times with int8 weights (benchmarks/log/pre-training-results.md).
     """
-    found = model_folder(folder)
-    model, _ = families.load(found)
+    path = model_folder(folder)
+    model, _ = families.load(path)
     if not states_only:
         return model
-    model.tokenizer = Tokenizer.load(found)
+    model.tokenizer = Tokenizer.load(path)
     if device.type == "cpu" and unsupported(model) is None:
         try:
             model.encoder = NativeStates(model)
@@ -48,8 +48,8 @@ class NativeStates(nn.Module):
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, layout: Layout, **flags: Any) -> EncoderOutput:
         """Returns the last hidden states (T, H) of a packed batch."""
         if not isinstance(layout, Packed) or flags:
-            found: EncoderOutput = self._engine.model.encoder(input_ids, token_type_ids, layout, **flags)
-            return found
+            output: EncoderOutput = self._engine.model.encoder(input_ids, token_type_ids, layout, **flags)
+            return output
         types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         lengths = layout.cu_seqlens.diff().long()
         ids = Sequences(input_ids.numpy(), types.numpy(), lengths.numpy())

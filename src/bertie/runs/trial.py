@@ -31,7 +31,7 @@ from bertie.models.model import TorchModel
 from bertie.nn import machine
 from bertie.runs import usage
 from bertie.train import checkpoint, precision
-from bertie.train.base import Source, Trainable
+from bertie.train.base import BatchSource, Trainable
 from bertie.train.callbacks import EachStep
 from bertie.train.config import MOST_STEPS, OptimConfig, TrainConfig
 from bertie.train.loop import fit
@@ -66,7 +66,7 @@ class PhaseWork:
     flops: float
     shape: JobPhase
     most: float
-    source: Callable[[int], Source]
+    source: Callable[[int], BatchSource]
     look: Callable[[float, Clock], float]
     looks: float
 
@@ -143,16 +143,16 @@ class _Enough(Exception):
 class _Counted:
     """A source that counts the tokens of its steps."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: BatchSource) -> None:
         self._source, self.tokens, self.most = source, dict[int, int](), 0
         self.fingerprint = source.fingerprint
 
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
         """Returns the batches of the source."""
-        found = self._source.batches(step, rank=rank, world=world)
-        self.tokens[step] = sum(batch.tokens for batch in found)
-        self.most = max(self.most, *(batch.tokens for batch in found))
-        return found
+        read = self._source.batches(step, rank=rank, world=world)
+        self.tokens[step] = sum(batch.tokens for batch in read)
+        self.most = max(self.most, *(batch.tokens for batch in read))
+        return read
 
 
 def cached_trial(work: Work) -> Trial | None:
@@ -164,20 +164,20 @@ def cached_trial(work: Work) -> Trial | None:
         return None
 
 
-def measure(work: Work, seconds: float = TRIAL_S, clock: Clock = time.monotonic) -> Trial | None:
+def measure_trial(work: Work, seconds: float = TRIAL_S, clock: Clock = time.monotonic) -> Trial | None:
     """Runs a trial and stores it. The model's weights change. None when it was interrupted (Ctrl-C) before it ended.
 
     clock: what a step takes is read from; `time.process_time` on a machine that other programs use.
     """
     meter.forget_peak()
     taken = usage.meter(work.train.device)
-    found, level = list[PhaseTrial](), console.verbosity.level
+    trials, level = list[PhaseTrial](), console.verbosity.level
     console.say(f"Trying the run for about {seconds:.0f} s (Ctrl-C: no forecast) ...")
     try:
         console.verbosity.level = -1
         start_s = _timed(work.begin, clock) if work.begin else 0.0
         for phase in work.phases:
-            found.append(_phase(work, phase, seconds / len(work.phases), clock))
+            trials.append(_phase(work, phase, seconds / len(work.phases), clock))
         save_s = _save(work.model, clock)
         write_s, read_s = _files(work, clock)
         final_s = work.final(LOOK * seconds, clock) if work.final and work.finals else 0.0
@@ -190,13 +190,13 @@ def measure(work: Work, seconds: float = TRIAL_S, clock: Clock = time.monotonic)
         (work.job.memory(1, phase.shape) - work.job.memory(0, phase.shape))
         * max(0.0, phase.most - tried.most)
         / phase.shape.length
-        for phase, tried in zip(work.phases, found, strict=True)
+        for phase, tried in zip(work.phases, trials, strict=True)
     )
     watts = None if used.kwh is None else used.kwh * meter.JOULES / used.seconds
-    made = f"{datetime.now(UTC):%Y-%m-%d}"
+    day = f"{datetime.now(UTC):%Y-%m-%d}"
     peak = round(used.peak_bytes + missing)
     tried_s = round(used.seconds, 1)
-    trial = Trial(tuple(found), start_s, save_s, write_s, read_s, final_s, peak, watts, used.method, tried_s, made)
+    trial = Trial(tuple(trials), start_s, save_s, write_s, read_s, final_s, peak, watts, used.method, tried_s, day)
     _store(_key(work), trial)
     return trial
 

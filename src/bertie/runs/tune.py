@@ -23,19 +23,19 @@ from rich.markup import escape
 from bertie.console import console
 from bertie.errors import BadFile, BertieError, DataError, NoPackage, UsageError
 from bertie.files import JsonObject, read_journal
-from bertie.models.files import fingerprint
+from bertie.models.files import hash_model_folder
 from bertie.runs.config import EPOCHS_HINT, FinetuneConfig
 from bertie.runs.confirmation import FoldSearch, confirm_best, keep_record, nested_search, plan_nested
 from bertie.runs.examples import Examples, read_examples
-from bertie.runs.finetune import finetune
+from bertie.runs.finetune import run_finetune
 from bertie.runs.finetune_prepare import check_run
 from bertie.runs.finetune_train import take_model
 from bertie.runs.folder import STUDY, RunFolder
-from bertie.runs.folds import Plan
+from bertie.runs.folds import FoldPlan
 from bertie.runs.layout import MODEL
 from bertie.runs.models import model_folder
 from bertie.runs.space import PAPER, Range, Space, corners, grid, varied
-from bertie.runs.tune_page import page
+from bertie.runs.tune_page import render_tune_page
 from bertie.settings import flatten
 from bertie.tasks.source import steps_of
 from bertie.train import log
@@ -58,7 +58,7 @@ class _GivenUp(BertieError):
     """A trial that is pruned: no defect of the callback that raises it, so nothing of it is saved."""
 
 
-def tune(
+def run_tune(
     config: FinetuneConfig,
     run: Path | str,
     space: Space = PAPER,
@@ -89,9 +89,9 @@ def tune(
     configs = [varied(config, point) for point in corners(space)]  # bad input is told before a folder is made
     plan = None if folds is None else plan_nested(config, space, folds)
     own, examples = examples, examples or read_examples(configs[0])
-    metric, wanted = examples.metrics[0], min(trials or len(points or ()), len(points) if points else sys.maxsize)
-    if trials and wanted < trials:
-        console.say(f"The grid has {wanted} points, so there are {wanted} trials instead of {trials}.")
+    metric, count = examples.metrics[0], min(trials or len(points or ()), len(points) if points else sys.maxsize)
+    if trials and count < trials:
+        console.say(f"The grid has {count} points, so there are {count} trials instead of {trials}.")
     folder = RunFolder(run)
     if overwrite or not run.exists():
         for one in {one.model_dump_json(exclude=NOT_OF_START): one for one in configs}.values():
@@ -100,12 +100,11 @@ def tune(
         study = _study(library, run, config, space, _contents(config, examples))
         folder.begin()  # not before: a refused call leaves the list of files of a finished search as it is
         began = time.monotonic()
-        with console.progress("tuning", wanted, done=len(_done(study)), unit="trials") as advance:
-            while len(_done(study)) < wanted:
+        with console.progress("tuning", count, done=len(_done(study)), unit="trials") as advance:
+            while len(_done(study)) < count:
                 if hours is not None and time.monotonic() - began > hours * 3600:
                     console.say(
-                        f"The time limit of {hours:g} h is reached: {len(_done(study))} of {wanted} "
-                        "trials are finished."
+                        f"The time limit of {hours:g} h is reached: {len(_done(study))} of {count} trials are finished."
                     )
                     break
                 trial = _ask(library, study, config.train.seed, points)
@@ -118,11 +117,11 @@ def tune(
         _keep_best(study, run)  # a kill may have come between the end of the last trial and this
         more = dict[str, object]()
         if hours is None or time.monotonic() - began <= hours * 3600:
-            of_fold = partial(tune, space=space, trials=trials, prune=prune)
+            of_fold = partial(run_tune, space=space, trials=trials, prune=prune)
             more = _confirmed(config, run, study, metric, confirm, plan, of_fold)
         elif confirm or plan:
             console.say("The best settings are not compared with the given ones: there is no time left.")
-        return _finish(study, run, metric, wanted, {**_importance(library, study), **more})
+        return _finish(study, run, metric, count, {**_importance(library, study), **more})
 
 
 def _confirmed(
@@ -131,7 +130,7 @@ def _confirmed(
     study: "optuna.Study",
     metric: str,
     confirm: int,
-    plan: Plan | None,
+    plan: FoldPlan | None,
     search: FoldSearch,
 ) -> dict[str, object]:
     """Returns what the comparison of the best and the given settings adds to the results."""
@@ -179,7 +178,7 @@ def _try(
     began = time.monotonic() - max((line["elapsed_s"] for line in before if "elapsed_s" in line), default=0.0)
     state = library.trial.TrialState
     try:
-        results = finetune(config, run / name, callbacks=[_Pruning(trial, metric, prune)], examples=examples)
+        results = run_finetune(config, run / name, callbacks=[_Pruning(trial, metric, prune)], examples=examples)
     except (_GivenUp, Diverged) as ended:
         trial.set_user_attr("seconds", time.monotonic() - began)
         study.tell(trial, state=state.PRUNED if isinstance(ended, _GivenUp) else state.FAIL)
@@ -261,11 +260,11 @@ def _optuna() -> object:
 def _contents(config: FinetuneConfig, examples: Examples) -> dict[str, str]:
     """Returns hashes of the examples and of the start model: trials of other contents cannot be compared."""
     texts = {"train_file": examples.train, "dev_file": examples.dev}
-    found = {
+    contents = {
         name: xxhash.xxh3_128_hexdigest(repr([(e.texts, e.label, e.tabular, e.weight) for e in some]).encode())
         for name, some in texts.items()
     }
-    return {**found, "model": fingerprint(model_folder(config.model))}
+    return {**contents, "model": hash_model_folder(model_folder(config.model))}
 
 
 def _study(
@@ -273,25 +272,25 @@ def _study(
 ) -> "optuna.Study":
     """Returns the study of a folder, new or resumed, without interrupted trials."""
     storage = _journal(library, run / STUDY)
-    named: dict[str, object] = {
+    arguments: dict[str, object] = {
         "storage": storage,
         "study_name": "search",
         "pruner": library.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS),
     }
     known_names = library.get_all_study_names(storage)  # create_study with load_if_exists would write to the file
     study: optuna.Study = (
-        library.load_study(**named) if known_names else library.create_study(**named, direction="maximize")
+        library.load_study(**arguments) if known_names else library.create_study(**arguments, direction="maximize")
     )
-    wanted = {
+    settings = {
         name: value for name, value in flatten(config.model_dump(mode="json")).items() if name not in FREE_SETTINGS
     }
-    wanted["space"] = {name: vars(v) if isinstance(v, Range) else list(v) for name, v in space.items()}
-    wanted |= contents  # instead of paths: the files may have moved
+    settings["space"] = {name: vars(v) if isinstance(v, Range) else list(v) for name, v in space.items()}
+    settings |= contents  # instead of paths: the files may have moved
     known = study.user_attrs.get(_SETTINGS)
     if known is None:
-        study.set_user_attr(_SETTINGS, wanted)
+        study.set_user_attr(_SETTINGS, settings)
         return study
-    check_unchanged(run, "trials", known, wanted)
+    check_unchanged(run, "trials", known, settings)
     states = library.trial.TrialState
     for trial in study.get_trials(states=(states.RUNNING,)):
         study.tell(trial.number, state=states.FAIL, skip_if_finished=True)
@@ -334,9 +333,7 @@ def _complete(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
     return [trial for trial in _done(study) if trial.value is not None and trial.state.name == "COMPLETE"]
 
 
-def _finish(
-    study: "optuna.Study", run: Path, metric: str, wanted: int, more: Mapping[str, object]
-) -> dict[str, object]:
+def _finish(study: "optuna.Study", run: Path, metric: str, count: int, more: Mapping[str, object]) -> dict[str, object]:
     """Writes the results, and copies the best model to RUN/model. more: what else is known of the search."""
     done = _done(study)
     states = {"COMPLETE": "done", "PRUNED": "given up", "FAIL": "failed"}
@@ -359,11 +356,11 @@ def _finish(
     results = {
         "metric": metric,
         "positive": study.best_trial.user_attrs.get("positive", {}),
-        "wanted": wanted,
+        "wanted": count,
         **counts,
         "best": rows[0],
         "trials": rows,
         **more,
     }
     take_model(run / rows[0]["folder"] / MODEL, run / MODEL)
-    return RunFolder(run).finish(results, partial(page, results))
+    return RunFolder(run).finish(results, partial(render_tune_page, results))

@@ -10,7 +10,7 @@ from bertie.report.values import quantity, setting_text
 from bertie.runs.confirmation import verdict_on_best
 
 
-def page(results: Json) -> Report:
+def render_tune_page(results: Json) -> Report:
     """Returns a page of all trials, best first, the best value over time, and the mean of each setting."""
     metric, best, rows = results["metric"], results["best"], results["trials"]
     shown = called(metric, results)
@@ -45,10 +45,10 @@ def page(results: Json) -> Report:
     ]
     report.section("Trials").table([*names, shown, "state", "time"], table)
     means = [
-        [name, setting_text(value), sum(found) / len(found), len(found)]
+        [name, setting_text(value), sum(values) / len(values), len(values)]
         for name in names
         for value in sorted({row["settings"][name] for row in ended}, key=str)
-        if (found := [row[metric] for row in ended if row["settings"][name] == value])
+        if (values := [row[metric] for row in ended if row["settings"][name] == value])
     ]
     if len(means) < len(ended) * len(names):  # values that came up more than once
         report.section("Values", f"Mean {shown} of the trials with each value.")

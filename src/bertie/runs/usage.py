@@ -28,13 +28,13 @@ def add_usage_section(report: Report, results: Json) -> None:
     if not (usage := results.get("usage")):
         return
     forecast = results.get("forecast") or {}
-    found = usage_rows(usage, forecast)
+    rows = usage_rows(usage, forecast)
     about = "Time, memory and energy of the run, all resumes included: training, validation and checkpoints."
     report.section("Cost", about)
     if forecast:
-        report.table(USAGE_COLUMNS, found, caption=f"Forecast: {forecast['source']}.")
+        report.table(USAGE_COLUMNS, rows, caption=f"Forecast: {forecast['source']}.")
     else:
-        report.pairs((name, measured) for name, _, measured, _ in found)
+        report.pairs((name, measured) for name, _, measured, _ in rows)
     report.text(energy(Usage(**usage)))
 
 

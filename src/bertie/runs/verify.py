@@ -22,11 +22,11 @@ from bertie.errors import BadFile, BertieError, DataError, UsageError
 from bertie.files import JsonObject, read_small
 from bertie.folders import check_folder_kind
 from bertie.models import variant as models
-from bertie.models.files import fingerprint, is_export
+from bertie.models.files import hash_model_folder, is_export
 from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary
 from bertie.objectives.captions import Captions
-from bertie.runs.config import FinetuneConfig, PretrainConfig, kind_of
+from bertie.runs.config import FinetuneConfig, PretrainConfig, choose_config_class
 from bertie.runs.folder import AGAINST, CONFIG, RESULTS, STUDY, read_results, seed_runs
 from bertie.runs.layout import MODEL, OUTLINE
 from bertie.runs.models import model_folder
@@ -39,7 +39,7 @@ _DAMAGED_FILES_SHOWN = 5  # damaged files named in one message
 
 
 @dataclass(frozen=True)
-class Check:
+class RunCheck:
     """One check: its name, whether it passed, and what was found."""
 
     name: str
@@ -66,8 +66,8 @@ def run_config(run: Path) -> PretrainConfig | FinetuneConfig:
         raise DataError(f"{run} is not a run: it has no {CONFIG}. Pass the folder of a single run.")
     try:
         tree = configs.read_yaml(run / CONFIG)
-        kind: type[PretrainConfig | FinetuneConfig] = kind_of(tree)
-        return configs.build(kind, tree)
+        kind: type[PretrainConfig | FinetuneConfig] = choose_config_class(tree)
+        return configs.build_config(kind, tree)
     except (UsageError, yaml.YAMLError) as error:
         raise DataError(f"{run / CONFIG} cannot be used: {error}") from None
 
@@ -129,19 +129,19 @@ def _run_looks(run: Path) -> Iterator[Look]:
 def _files(folder: Path) -> str:
     """Compares every file with checksums.json, and lists files without a checksum."""
     if (folder / checksums.CHECKSUMS).exists():
-        found = checksums.check(folder, covered=covered)
-        if found.damage:
+        result = checksums.check_files(folder, covered=covered)
+        if result.damage:
             raise DataError(
-                " ".join(found.damage[:_DAMAGED_FILES_SHOWN])
-                + f" ({len(found.damage)} in all)" * (len(found.damage) > _DAMAGED_FILES_SHOWN)
+                " ".join(result.damage[:_DAMAGED_FILES_SHOWN])
+                + f" ({len(result.damage)} in all)" * (len(result.damage) > _DAMAGED_FILES_SHOWN)
             )
-        return f"files intact: {found.files:,}" + _uncovered(found.uncovered)
+        return f"files intact: {result.files:,}" + _uncovered(result.uncovered)
     if (folder / RESULTS).is_file():
         raise DataError(
             f"{folder / checksums.CHECKSUMS} is missing: it was deleted, or the process was killed before it was "
             "written. Run the same command again."
         )
-    names = [name for name in checksums.names(folder) if not covered(name) and not name.startswith("checkpoint-")]
+    names = [name for name in checksums.list_files(folder) if not covered(name) and not name.startswith("checkpoint-")]
     return f"there is no {checksums.CHECKSUMS}: not finished, or not written by Bertie" + _uncovered(names)
 
 
@@ -177,15 +177,15 @@ def _tokenizer_of(folder: Path, model: TorchModel) -> str:
     return f"{tokenizer.vocab_size:,} vocabulary entries."
 
 
-def _checked(name: str, look: Callable[[], str]) -> Check:
+def _checked(name: str, look: Callable[[], str]) -> RunCheck:
     try:
-        return Check(name, True, look())
+        return RunCheck(name, True, look())
     except BertieError as error:
-        return Check(name, False, str(error))
+        return RunCheck(name, False, str(error))
 
 
 def _metrics(run: Path) -> str:
-    lines = log.read(run)
+    lines = log.read_log(run)
     if not lines:
         raise DataError(f"{run / log.METRICS} has no lines.")
     for kind in ("train", "valid"):
@@ -205,12 +205,12 @@ def _metrics(run: Path) -> str:
 
 
 def _checkpoint(run: Path, folder: Path) -> str:
-    found = checkpoint.verify_checkpoint(folder)
-    position = found.state["metrics_bytes"]
+    point = checkpoint.verify_checkpoint(folder)
+    position = point.state["metrics_bytes"]
     metrics = read_small(run / log.METRICS, most=log.MAX_LOG_BYTES) if os.path.lexists(run / log.METRICS) else b""
     if len(metrics) < position or metrics[:position][-1:] not in (b"", b"\n"):
         raise DataError(f"{log.METRICS} has changed since {folder.name} was saved: it has {len(metrics):,} bytes.")
-    if xxhash.xxh3_128_hexdigest(metrics[:position]) != found.state["metrics_xxh3_128"]:
+    if xxhash.xxh3_128_hexdigest(metrics[:position]) != point.state["metrics_xxh3_128"]:
         raise DataError(f"{log.METRICS} has changed since {folder.name} was saved: its bytes differ.")
     size = sum(path.stat().st_size for path in folder.iterdir())
     return f"intact: {size:,} bytes"
@@ -245,10 +245,10 @@ def _tokenizer(run: Path) -> str:
     if not isinstance(config, PretrainConfig) or expected is None:
         return "not recorded"
     folder = model_folder(config.tokenizer or config.model)
-    found = Tokenizer.load(folder).fingerprint
-    if found != expected:
-        raise DataError(f"{folder} now contains another tokenizer: {found} instead of {expected}.")
-    return f"the same: {found}"
+    actual = Tokenizer.load(folder).fingerprint
+    if actual != expected:
+        raise DataError(f"{folder} now contains another tokenizer: {actual} instead of {expected}.")
+    return f"the same: {actual}"
 
 
 def _corpus(run: Path) -> str:
@@ -260,10 +260,10 @@ def _corpus(run: Path) -> str:
         raise BadFile(f"{CONFIG} is damaged: it is that of a pre-training run, but the run has read no corpus.")
     if config.features.column:
         tokenizer = Tokenizer.load(model_folder(config.tokenizer or config.model))
-        found = Captions.read(Path(config.corpus), config.features, tokenizer).fingerprint
-        if found != identity["corpus"]:
-            raise DataError(f"{config.corpus} now contains other rows: {found} instead of {identity['corpus']}.")
-        return f"{config.corpus} is the same: {found}"
+        actual = Captions.read(Path(config.corpus), config.features, tokenizer).fingerprint
+        if actual != identity["corpus"]:
+            raise DataError(f"{config.corpus} now contains other rows: {actual} instead of {identity['corpus']}.")
+        return f"{config.corpus} is the same: {actual}"
     expected = identity["corpus"] if isinstance(identity["corpus"], list) else [identity["corpus"]]
     paths = [config.corpus] if config.corpus else [corpus.path for corpus in config.corpora]
     if len(paths) != len(expected):
@@ -298,11 +298,13 @@ def _folders_read(run: Path) -> str:
 def _models_read(run: Path) -> str:
     """Checks that the folders of the start model and of a teacher are unchanged."""
     config, identity = run_config(run), run_identity(run)
-    named = models_named(config) if isinstance(config, PretrainConfig) else {}
-    read = {setting: folder for setting, folder in named.items() if identity.get(setting, folder) != folder}
+    models = models_named(config) if isinstance(config, PretrainConfig) else {}
+    read = {setting: folder for setting, folder in models.items() if identity.get(setting, folder) != folder}
     for setting, folder in read.items():
-        if (found := fingerprint(model_folder(folder))) != identity[setting]:
-            raise DataError(f"{folder} ({setting}) now contains another model: {found} instead of {identity[setting]}.")
+        if (actual := hash_model_folder(model_folder(folder))) != identity[setting]:
+            raise DataError(
+                f"{folder} ({setting}) now contains another model: {actual} instead of {identity[setting]}."
+            )
     return "; ".join(f"{folder} ({setting}) is the same" for setting, folder in read.items()) or "none"
 
 

@@ -21,7 +21,7 @@ from bertie.train.precision import choose_device, choose_dtype
 
 
 @arguments()
-def load(folder: str | Path) -> TorchModel:
+def load_model(folder: str | Path) -> TorchModel:
     """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
 
     Args:
@@ -56,7 +56,7 @@ def open_model(
 
     runner = check_names(precision, engine)
     where = choose_device(device)
-    weights = load(model).to(where)
+    weights = load_model(model).to(where)
     on_cpu = precision == "auto" and where.type == "cpu"
     dtype = quickest(weights, runner) if on_cpu else choose_dtype(precision, where)
     weights.compute_dtype = None if dtype == torch.float32 else dtype

@@ -23,7 +23,7 @@ from bertie.runs.finetune_assess import stream_answers
 from bertie.runs.finetune_prepare import Labeled, Prepared
 from bertie.runs.finetune_train import FIRST_LOOK, measure_run, reload_weights, save_settled
 from bertie.runs.forecast import forecast_of
-from bertie.runs.guesses import look
+from bertie.runs.guesses import write_guesses
 from bertie.runs.phases import Phase
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.trial import Clock, PhaseWork, Work
@@ -31,10 +31,10 @@ from bertie.runs.verify import run_config
 from bertie.settings import flatten
 from bertie.tasks.source import TaskSource
 from bertie.train import precision
-from bertie.train.base import Source
+from bertie.train.base import BatchSource
 from bertie.train.config import TrainConfig
 from bertie.train.rendezvous import world_size
-from bertie.train.step_metrics import measure
+from bertie.train.step_metrics import measure_batches
 
 # Settings that change how long a run is, or what it learns, but not the speed of a step.
 FREE_TRAIN = (
@@ -175,7 +175,7 @@ def _times(every: int, first: int, last: int) -> int:
     return last // every - first // every + (last % every > 0)
 
 
-def _source(ready: PreparedRun, phase: Phase, sequences: int) -> Source:
+def _source(ready: PreparedRun, phase: Phase, sequences: int) -> BatchSource:
     """Returns the batches of a phase with another number of sequences."""
     return ready.data.source_of(replace(phase, batch_size=sequences))
 
@@ -188,10 +188,10 @@ def _validate(ready: PreparedRun, model: TorchModel, step: int, seconds: float, 
     batches = [batch for part in held.values() for batch in part]
     model.eval()
     with tempfile.TemporaryDirectory(prefix="bertie-trial-") as folder:
-        look(model, batches[0], ready.tokenizer, step=step, run=Path(folder))
+        write_guesses(model, batches[0], ready.tokenizer, step=step, run=Path(folder))
     began = clock()
     for batch in batches:
-        measure(model, ready.objective, [batch])
+        measure_batches(model, ready.objective, [batch])
         done += batch.tokens
         if clock() - began > seconds:
             break

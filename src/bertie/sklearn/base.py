@@ -13,7 +13,7 @@ from bertie.api.model import Model, load
 from bertie.folders import new_folder
 from bertie.models.files import MODEL_FOLDER
 from bertie.runs.layout import MODEL
-from bertie.sklearn.inputs import InputError, Row, Texts, rows_of
+from bertie.sklearn.inputs import ColumnValues, InputError, Texts, rows_of
 
 
 class ModelFiles:
@@ -78,7 +78,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
             shutil.copytree(source, target, dirs_exist_ok=True)
         return Path(folder)
 
-    def _rows(self, X: Texts, **fit: object) -> list[Row]:
+    def _rows(self, X: Texts, **fit: object) -> list[ColumnValues]:
         """Returns the texts of each row. fit: `y`, where the number and the names of columns are learned."""
         learns = bool(fit)
         rows = rows_of(X)

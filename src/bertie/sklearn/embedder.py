@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from bertie.infer.embed import Vector
 from bertie.runs.models import model_folder
 from bertie.sklearn.base import ModelFiles, TextEstimator
-from bertie.sklearn.inputs import Row, Texts, as_input_errors, texts_of
+from bertie.sklearn.inputs import ColumnValues, Texts, as_input_errors, list_row_texts
 
 
 class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstimator):  # type: ignore[misc]
@@ -68,7 +68,7 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstima
             DataError: The model cannot be read.
         """
         rows = self._rows(X, y=y)
-        texts_of(rows)
+        list_row_texts(rows)
         files = ModelFiles(model_folder(self.model))
         self._n_features_out = self._vectors(rows[:1], files).shape[1]
         self._files = files
@@ -78,10 +78,10 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstima
         """Returns the vector of each row. (N, W) float32"""
         check_is_fitted(self)
         rows = self._rows(X)
-        texts_of(rows)
+        list_row_texts(rows)
         return self._vectors(rows, self._files)
 
-    def _vectors(self, rows: Sequence[Row], files: ModelFiles) -> Vector:
+    def _vectors(self, rows: Sequence[ColumnValues], files: ModelFiles) -> Vector:
         """Returns the vectors of the columns of rows, side by side. (N, W)"""
         model = files.model(self.device)
         options = {name: value for name, value in self.get_params().items() if name not in ("model", "device")}

@@ -24,18 +24,18 @@ from bertie.runs.layout import MODEL
 from bertie.sklearn.base import ModelFiles, TextEstimator
 from bertie.sklearn.inputs import (
     Array,
+    ColumnValues,
     InputError,
     Labels,
-    Row,
     Texts,
     as_input_errors,
     check_lengths,
     free_name,
     labels_of,
+    list_row_texts,
+    make_row_error,
     named_rows,
     names_of,
-    texts_of,
-    unread,
     weights_of,
 )
 
@@ -88,7 +88,7 @@ class FineTuned(TextEstimator):
         self.precision = precision
         self.settings = settings
 
-    def _rows(self, X: Texts, **fit: object) -> list[Row]:
+    def _rows(self, X: Texts, **fit: object) -> list[ColumnValues]:
         """Returns the values of each row. fit: `y`, where it is learned which columns are texts."""
         rows = super()._rows(X, **fit)
         if fit:
@@ -113,7 +113,7 @@ class FineTuned(TextEstimator):
         self._tabular_names = tuple(map(str, self.tabular))
         self._places = [*texts, *([*names].index(name) for name in self.tabular)]
 
-    def _check_pairs(self, rows: Sequence[Row]) -> None:
+    def _check_pairs(self, rows: Sequence[ColumnValues]) -> None:
         """Raises InputError for a column of numbers beside one of texts, which is not the second text of pairs."""
         numeric = [all(isinstance(row[place], Real) for row in rows) for place in self._places[: len(self._text_names)]]
         if any(numeric) and not all(numeric):
@@ -123,14 +123,16 @@ class FineTuned(TextEstimator):
                 f"tabular=[{name!r}]; otherwise leave the column out."
             )
 
-    def _columns(self, rows: Sequence[Row]) -> dict[str, Sequence[object]]:
+    def _columns(self, rows: Sequence[ColumnValues]) -> dict[str, Sequence[object]]:
         """Returns the columns of rows by name: the texts first. Raises InputError for a row without a text."""
         values = [*zip(*rows, strict=True)]
-        texts_of([tuple(row[place] for place in self._places[: len(self._text_names)]) for row in rows])
+        list_row_texts([tuple(row[place] for place in self._places[: len(self._text_names)]) for row in rows])
         names = (*self._text_names, *self._tabular_names)
         return {name: values[place] for name, place in zip(names, self._places, strict=True)}
 
-    def _learn(self, rows: Sequence[Row], labels: Sequence[object], sample_weight: object, **fixed: Any) -> None:
+    def _learn(
+        self, rows: Sequence[ColumnValues], labels: Sequence[object], sample_weight: object, **fixed: Any
+    ) -> None:
         """Fine-tunes the model on all rows. fixed: settings of the task, which `settings` may change.
 
         Raises KeyboardInterrupt where a signal stops the run. A search would take an error for a bad candidate.
@@ -181,7 +183,7 @@ class FineTuned(TextEstimator):
             answers = self._files.model(self.device).predict(named_rows(columns), text=self._text_names)
         for number, answer in enumerate(answers, 1):
             if answer.error:
-                raise unread(number, answer.error)
+                raise make_row_error(number, answer.error)
         return answers
 
 

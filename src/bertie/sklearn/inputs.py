@@ -20,7 +20,7 @@ Texts = object
 """A list, an array or a Series of texts, or a table of them."""
 Labels = object
 """A list, an array or a Series."""
-Row = tuple[Any, ...]
+ColumnValues = tuple[Any, ...]
 Array = NDArray[np.generic]
 
 
@@ -35,7 +35,7 @@ class InputError(DataError, ValueError):
     """
 
 
-def rows_of(X: Texts) -> list[Row]:
+def rows_of(X: Texts) -> list[ColumnValues]:
     """Returns the values of each row of a table, or of a list of texts. Raises InputError for another form."""
     if hasattr(X, "toarray"):
         raise InputError("X is a sparse matrix. Pass texts: a list, or a column of a table.")
@@ -58,7 +58,7 @@ def rows_of(X: Texts) -> list[Row]:
     return rows
 
 
-def texts_of(rows: Sequence[Row]) -> list[object]:
+def list_row_texts(rows: Sequence[ColumnValues]) -> list[object]:
     """Returns each row's text, or its tuple of texts. Raises InputError for a row without one."""
     try:
         texts = [*each_row([row if len(row) > 1 else row[0] for row in rows], "X", tuples=True)]
@@ -66,11 +66,11 @@ def texts_of(rows: Sequence[Row]) -> list[object]:
         raise InputError(error.message) from None
     for one in texts:
         if isinstance(one, BadRecord):
-            raise unread(one.line, one.reason)
+            raise make_row_error(one.line, one.reason)
     return texts
 
 
-def unread(row: int, reason: str) -> InputError:
+def make_row_error(row: int, reason: str) -> InputError:
     """Returns the error about a row of X that cannot be read."""
     return InputError(f"Row {row} of X: {reason}. Leave out such rows, or fill them.")
 
@@ -96,7 +96,7 @@ def names_of(classes: Array) -> list[str]:
     return names if same and len({*names}) == len(names) else [f"class {i}" for i in range(len(names))]
 
 
-def check_lengths(rows: Sequence[Row], labels: Array) -> None:
+def check_lengths(rows: Sequence[ColumnValues], labels: Array) -> None:
     """Raises InputError for another number of labels than of rows."""
     if len(rows) != len(labels):
         raise InputError(
@@ -104,7 +104,7 @@ def check_lengths(rows: Sequence[Row], labels: Array) -> None:
         )
 
 
-def weights_of(sample_weight: object, rows: Sequence[Row]) -> list[float] | None:
+def weights_of(sample_weight: object, rows: Sequence[ColumnValues]) -> list[float] | None:
     """Returns the weight of each row; None where all weigh 1. Raises InputError for other numbers than rows, and for
     weights that are negative, missing or all 0."""
     if sample_weight is None:

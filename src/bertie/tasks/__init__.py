@@ -24,7 +24,17 @@ from bertie.tasks.tagging import TaggingTask
 from bertie.tasks.text2text import Text2TextTask
 from bertie.training_facts import TrainingFacts
 
-__all__ = ["TASKS", "Prediction", "SequenceTask", "SpanTask", "TaggingTask", "Task", "name_of", "task_of", "with_task"]
+__all__ = [
+    "TASKS",
+    "Prediction",
+    "SequenceTask",
+    "SpanTask",
+    "TaggingTask",
+    "Task",
+    "task_name",
+    "task_of",
+    "with_task",
+]
 
 TASKS: Registry[type[Task]] = Registry(
     "task",
@@ -50,7 +60,7 @@ TASKS: Registry[type[Task]] = Registry(
 """Tasks by name. A model folder without a task has the first task whose head it has."""
 
 
-def name_of(task: Task) -> str:
+def task_name(task: Task) -> str:
     """Returns the name of a task in the table, as it is saved with a model."""
     return task.saved_as or next(name for name, kind in TASKS.items() if kind is type(task))
 
@@ -59,7 +69,7 @@ def with_task(facts: TrainingFacts, task: Task) -> TrainingFacts:
     """Returns the facts of a training for a task with its settings."""
     module = type(task).__module__
     package = "" if module.startswith("bertie.") else package_of(module)
-    return replace(facts, task=name_of(task), task_package=package, task_options=task.settings())
+    return replace(facts, task=task_name(task), task_package=package, task_options=task.settings())
 
 
 def task_of(facts: Facts) -> Task | None:
@@ -75,8 +85,8 @@ def task_of(facts: Facts) -> Task | None:
             f"Add it: {add}"
         )
     if trained.task not in TASKS:
-        found = (kind.of_model(facts, {}) for _, kind in TASKS.items())
-        return next((task for task in found if task is not None), None)
+        tasks = (kind.of_model(facts, {}) for _, kind in TASKS.items())
+        return next((task for task in tasks if task is not None), None)
     try:
         task = TASKS[trained.task].of_model(facts, trained.task_options)
     except UsageError as error:

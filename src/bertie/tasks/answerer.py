@@ -18,12 +18,12 @@ from bertie.console import counted
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.io.tables import Example
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 from bertie.metrics.scaling import Scaling
 from bertie.metrics.tags import Entity
 from bertie.metrics.thresholds import ChosenThreshold
-from bertie.tasks.render import RenderedExample, plain
-from bertie.tasks.source import encode
+from bertie.tasks.render import RenderedExample, render_plain_text
+from bertie.tasks.source import encode_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -100,7 +100,9 @@ class Prediction:
         """Returns the prediction as a person reads it, with the texts of its example."""
         of_set = "" if self.label_set is None else f"one of: {', '.join(self.label_set) or 'none'}"
         note = "; ".join(filter(None, (self.reason, of_set)))
-        return RenderedExample(tuple(map(plain, texts)), "", self.label_text, self.probability, self.scores, note)
+        return RenderedExample(
+            tuple(map(render_plain_text, texts)), "", self.label_text, self.probability, self.scores, note
+        )
 
     @property
     def label_text(self) -> str:
@@ -168,9 +170,9 @@ class Answerer(ABC):
         tokens = self.tokens_of(tokenizer)
         if tokens is None:
             return self
-        found = copy.copy(self)
-        object.__setattr__(found, "tokens", tokens)
-        return found
+        task = copy.copy(self)
+        object.__setattr__(task, "tokens", tokens)
+        return task
 
     def tokens_of(self, tokenizer: Tokenizer) -> Any:
         """Returns what the task needs of a tokenizer to learn or to answer; nothing for most tasks."""
@@ -185,7 +187,7 @@ class Answerer(ABC):
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Sequences:
         """Returns the input of the model: one or several sequences per example. It must not read labels."""
-        return encode(examples, tokenizer, max_length=max_length, too_long=too_long)
+        return encode_examples(examples, tokenizer, max_length=max_length, too_long=too_long)
 
     def with_cells(self, encoded: Sequences, examples: Sequence[Example]) -> Sequences:
         """Returns the sequences of examples with what the task reads of their rows beside the texts."""
@@ -200,10 +202,10 @@ class Answerer(ABC):
         """Returns E predictions from the engine's array, (W, L) or (T, L), of all sequences of E >= 1 examples."""
 
     @abstractmethod
-    def scores(self) -> Scores:
+    def scores(self) -> ScoreCounter:
         """Returns an empty counter of true and predicted labels, which computes the task's metrics."""
 
-    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    def count(self, scores: ScoreCounter, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds labeled examples and their predictions to what `scores` returned."""
         scores.add([example.label for example in examples], [prediction.label for prediction in predictions])
 

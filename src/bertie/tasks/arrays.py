@@ -24,5 +24,5 @@ def sigmoid(logits: Float) -> Float:
 
 def unit_vectors(vectors: Float) -> Float:
     """Returns vectors of length 1; zero vectors stay zero. (..., H) -> (..., H)"""
-    found: Float = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-    return found
+    units: Float = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    return units

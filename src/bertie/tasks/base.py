@@ -23,7 +23,7 @@ from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.files import JsonObject
 from bertie.io.tables import Example
 from bertie.metrics.resample import Reservoir
-from bertie.metrics.scaling import Kind, Scaling
+from bertie.metrics.scaling import Scaling, ScalingKind
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Answerer, Logits, Prediction
@@ -169,7 +169,7 @@ class CalibratedTask(Task):
     the weights of the head do not contain it.
     """
 
-    calibrate: Literal["", Kind] = ""
+    calibrate: Literal["", ScalingKind] = ""
     scale: tuple[float, ...] = ()
     shift: tuple[float, ...] = ()
 

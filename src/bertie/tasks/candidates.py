@@ -20,9 +20,9 @@ from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.capabilities import Embeds
-from bertie.tasks.embed import EmbedTask, similarity
+from bertie.tasks.embed import EmbedTask, compare_vectors
 from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.source import encode
+from bertie.tasks.source import encode_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -59,8 +59,8 @@ class EntailedTask(SequenceTask):
         """Each text with each hypothesis; of those too long the text is cut."""
         claims = hypotheses(self.labels, self.hypothesis)
         pairs = [Example((" ".join(example.texts), claim)) for example in examples for claim in claims]
-        found = encode(pairs, tokenizer, max_length=max_length, too_long="truncate")
-        return found.grouped([len(claims)] * len(examples))
+        encoded = encode_examples(pairs, tokenizer, max_length=max_length, too_long="truncate")
+        return encoded.grouped([len(claims)] * len(examples))
 
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns one label, or (multi) all labels with a probability above 0.5. logits (W, L)"""
@@ -71,12 +71,12 @@ class EntailedTask(SequenceTask):
             scores_EC = softmax(logits[:, self.entails].reshape(len(examples), -1))
         answers = []
         for row in scores_EC.tolist():
-            named = dict(zip(self.labels, row, strict=True))
+            by_label = dict(zip(self.labels, row, strict=True))
             if self.multi:
-                answers.append(Prediction(tuple(label for label, p in named.items() if p >= 0.5), None, named))
+                answers.append(Prediction(tuple(label for label, p in by_label.items() if p >= 0.5), None, by_label))
             else:
-                best = max(named, key=named.__getitem__)
-                answers.append(Prediction(best, named[best], named))
+                best = max(by_label, key=by_label.__getitem__)
+                answers.append(Prediction(best, by_label[best], by_label))
         return answers
 
     @classmethod
@@ -109,7 +109,7 @@ class NearestTask(EmbedTask):
         if any(len(example.texts) != 1 for example in examples):
             raise DataError("Candidates are labels of single texts; these are pairs. Name the column with --text.")
         answers = []
-        for row in similarity(self.finished(logits), self.vectors_CH, self.similarity).tolist():
-            named = dict(zip(self.labels, row, strict=True))
-            answers.append(Prediction(self.labels[int(np.argmax(row))], None, named))
+        for row in compare_vectors(self.finished(logits), self.vectors_CH, self.similarity).tolist():
+            by_label = dict(zip(self.labels, row, strict=True))
+            answers.append(Prediction(self.labels[int(np.argmax(row))], None, by_label))
         return answers

@@ -31,8 +31,8 @@ from bertie.models.loss import LossReport, LossTerm
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
-from bertie.tasks.render import GIVEN, TRUE, RenderedExample, TextSpan, plain
-from bertie.tasks.source import Targets, encode
+from bertie.tasks.render import GIVEN, TRUE, RenderedExample, TextSpan, render_plain_text
+from bertie.tasks.source import Targets, encode_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -68,7 +68,7 @@ class ChoiceTask(Task):
 
         `columns.text` names them: the context first, then the choices.
         """
-        context: tuple[str, ...] = next((found for found in (*BEGUN, *CONTEXTS) if set(found) <= set(names)), ())
+        context: tuple[str, ...] = next((group for group in (*BEGUN, *CONTEXTS) if set(group) <= set(names)), ())
         choices = tuple(name for name in names if _CHOICE_COLUMN.fullmatch(name))
         further = _CHOICE_COLUMN if choices and not columns.text[1:] else None
         choices = choices or tuple(name for name in _LISTS if name in names)[:1]
@@ -123,8 +123,8 @@ class ChoiceTask(Task):
         right = names.index(value) if value in names else right
         own = fields.get("choices.label") if names == ("choices.text",) else None  # ARC: A to D, or 1 to 4
         right = own.index(value) if isinstance(own, list) and value in own else right
-        found = 0 <= right < len(choices)
-        return Example(texts, str(right), line) if found else BadRecord(line, f"{columns.label} is not a choice")
+        valid = 0 <= right < len(choices)
+        return Example(texts, str(right), line) if valid else BadRecord(line, f"{columns.label} is not a choice")
 
     @classmethod
     def sequences(cls, examples: Sequence[Example] | None) -> float:
@@ -143,8 +143,8 @@ class ChoiceTask(Task):
         """Returns one sequence per choice, with the context. Raises UsageError for windows."""
         self.check_windows(too_long)
         pairs = [Example((example.texts[0], choice)) for example in examples for choice in example.texts[1:]]
-        found = encode(pairs, tokenizer, max_length=max_length, too_long=too_long)
-        return found.grouped([len(example.texts) - 1 for example in examples])
+        encoded = encode_examples(pairs, tokenizer, max_length=max_length, too_long=too_long)
+        return encoded.grouped([len(example.texts) - 1 for example in examples])
 
     def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns "choice" (W,) int64: its number; "right" (W,) float32: 1 for the correct choice of each question."""
@@ -192,13 +192,13 @@ class ChoiceTask(Task):
         for number, choice in enumerate(map(str, range(len(example.texts) - 1))):
             kinds = [kind for kind, label in ((TRUE, example.label), (GIVEN, prediction.label)) if label == choice]
             choices.append((TextSpan(f"{choice}: "), TextSpan(example.texts[1 + number], " ".join(kinds))))
-        return replace(super().render(example, prediction), texts=(plain(example.texts[0]), *choices))
+        return replace(super().render(example, prediction), texts=(render_plain_text(example.texts[0]), *choices))
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
         """Subgroups also by the number of choices and the position of the correct one."""
-        found = super().slices(example, prediction, tokens, long)
-        choices = str(int(found.pop("texts")) - 1)
-        return {**found, "choices": choices, "right choice": str(example.label)}
+        slices = super().slices(example, prediction, tokens, long)
+        choices = str(int(slices.pop("texts")) - 1)
+        return {**slices, "choices": choices, "right choice": str(example.label)}
 
     def scores(self) -> Accuracy:
         """Returns a counter of correct questions."""

@@ -39,13 +39,13 @@ class Split:
     def find(self, *folders: Path) -> Path | None:
         """Returns the path in the first folder that has the file. Raises DataError for several matches."""
         for folder in folders:
-            found = sorted({path for name in (self.file, *self.also) for path in folder.glob(name) if path.is_file()})
-            if len(found) > 1:
+            paths = sorted({path for name in (self.file, *self.also) for path in folder.glob(name) if path.is_file()})
+            if len(paths) > 1:
                 raise DataError(
-                    f"{folder} has several matching files: {', '.join(p.name for p in found)}. Keep only one."
+                    f"{folder} has several matching files: {', '.join(p.name for p in paths)}. Keep only one."
                 )
-            if found:
-                return found[0]
+            if paths:
+                return paths[0]
         return None
 
 

@@ -14,7 +14,7 @@ from bertie.tasks.sets.english import ENGLISH
 from bertie.tasks.sets.glue import GLUE
 from bertie.tasks.sets.korean import KOREAN
 
-__all__ = ["DATASETS", "Checked", "Dataset", "Split", "check"]
+__all__ = ["DATASETS", "Checked", "Dataset", "Split", "check_dataset"]
 
 DATASETS: Registry[Dataset] = Registry("data set", [*GLUE, *ENGLISH, *KOREAN])
 
@@ -36,7 +36,7 @@ class Checked:
         return not self.problem and self.expected in (None, self.rows)
 
 
-def check(dataset: Dataset, data_dir: Path) -> Iterator[Checked]:
+def check_dataset(dataset: Dataset, data_dir: Path) -> Iterator[Checked]:
     """Reads the splits of a data set from a folder, and counts their examples."""
     for name, split in dataset.splits.items():
         skipped, known = SkipReport(), set(dataset.labels)

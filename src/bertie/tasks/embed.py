@@ -30,7 +30,7 @@ from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
-from bertie.metrics.base import Scores, Units
+from bertie.metrics.base import ScoreCounter, Units
 from bertie.metrics.numbers import Numbers
 from bertie.metrics.retrieval import RETRIEVAL_METRICS, Retrieval
 from bertie.models.config import EncoderConfig
@@ -63,7 +63,7 @@ from bertie.tasks.embed_rows import (
 )
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample, numbers
-from bertie.tasks.source import Targets, encode
+from bertie.tasks.source import Targets, encode_examples
 from bertie.text.sentence import LENGTH_KEYS
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
@@ -128,7 +128,7 @@ class PairScores:
         if isinstance(self.counter, Numbers):
             if self.counter.total:
                 raise DataError("Some rows have scores and others have none. Use one table for each.")
-            self.counter = Retrieval(partial(similarity, kind=self.similarity))
+            self.counter = Retrieval(partial(compare_vectors, kind=self.similarity))
         return self.counter
 
     def compute(self) -> Mapping[str, float]:
@@ -317,13 +317,15 @@ class EmbedTask(Task):
         """Two where the other texts of a step are the wrong answers."""
         return 2 if self.loss_kind in ("in_batch_negatives", "cosent") else 1
 
-    def continued(self, sentence: SentenceModules, given: Collection[str] = ()) -> tuple[Self, list[str]]:
-        """Returns the task with the settings of the start model's folder, except those in `given`, and a note of
+    def continued(self, sentence: SentenceModules, explicit: Collection[str] = ()) -> tuple[Self, list[str]]:
+        """Returns the task with the settings of the start model's folder, except those in `explicit`, and a note of
         them."""
-        own = {name: value for name, value in _settings(sentence).items() if name not in given}
+        own = {name: value for name, value in _settings(sentence).items() if name not in explicit}
         shown = {**own, "prompts": [name for name, text in own.get("prompts", {}).items() if text]}
-        told = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in shown.items() if value)
-        notes = [f"the start model's settings are kept: {told}"] if told else []
+        settings = ", ".join(
+            f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in shown.items() if value
+        )
+        notes = [f"the start model's settings are kept: {settings}"] if settings else []
         notes += ["the start model's Dense modules are not continued"] if sentence.dense else []
         return replace(self, **own), notes
 
@@ -345,8 +347,8 @@ class EmbedTask(Task):
             for example in examples
             for place, text in enumerate(example.texts)
         ]
-        found = encode(texts, tokenizer, max_length=max_length, too_long=too_long)
-        return found.grouped([len(example.texts) for example in examples])
+        encoded = encode_examples(texts, tokenizer, max_length=max_length, too_long=too_long)
+        return encoded.grouped([len(example.texts) for example in examples])
 
     @property
     def side_prompts(self) -> tuple[str, str]:
@@ -427,7 +429,7 @@ class EmbedTask(Task):
             if len(own) == 1:
                 predictions.append(Prediction(own[0].tolist()))
                 continue
-            alike = float(similarity(own[:1], own[1:2], self.similarity)[0, 0])
+            alike = float(compare_vectors(own[:1], own[1:2], self.similarity)[0, 0])
             predictions.append(PairPrediction(alike, vectors=own if form_of(example) in RETRIEVED else None))
         return predictions
 
@@ -442,7 +444,7 @@ class EmbedTask(Task):
         """Returns a counter of scores and similarities, or of rankings."""
         return PairScores(self.similarity)
 
-    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    def count(self, scores: ScoreCounter, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds relative scores and similarities; of rows without scores the vectors, of which the nearest are looked
         for.
 
@@ -501,14 +503,14 @@ class EmbedTask(Task):
 
         Settings that `sentence-transformers` reads have precedence over those that Bertie wrote.
         """
-        found = cls.told(facts.sentence, settings)
-        return found or (cls.make((), settings) if settings and not facts.heads else None)
+        task = cls.told(facts.sentence, settings)
+        return task or (cls.make((), settings) if settings and not facts.heads else None)
 
     @classmethod
     def told(cls, sentence: SentenceModules, settings: Mapping[str, object] = MappingProxyType({})) -> Self | None:
         """Returns the task that the files of `sentence-transformers` describe; None where they describe no vectors."""
-        found = _settings(sentence)
-        return replace(cls.make((), {**settings, **found}), dense=sentence.dense) if found else None
+        stored = _settings(sentence)
+        return replace(cls.make((), {**settings, **stored}), dense=sentence.dense) if stored else None
 
     def files(self, config: EncoderConfig, max_length: int) -> JsonObject:
         """Returns the files that `sentence-transformers` reads in addition to the model."""
@@ -557,7 +559,7 @@ def _settings(sentence: SentenceModules) -> JsonObject:
     }
 
 
-def similarity(a_AH: Logits, b_BH: Logits, kind: Similarity = "cosine") -> Logits:
+def compare_vectors(a_AH: Logits, b_BH: Logits, kind: Similarity = "cosine") -> Logits:
     """Returns the similarity of each vector of `a` to each of `b`, (A, B). Distances are negative."""
     if kind == "cosine":
         return unit_vectors(a_AH) @ unit_vectors(b_BH).T

@@ -62,7 +62,7 @@ class FewShotTask(SequenceTask):
                 f"these labels{', or ' * bool(remedy)}{remedy}."
             )
 
-    def continued(self, sentence: SentenceModules, given: Collection[str] = ()) -> tuple[Self, list[str]]:
+    def continued(self, sentence: SentenceModules, explicit: Collection[str] = ()) -> tuple[Self, list[str]]:
         """Returns the task itself, and a note of the start model's settings that the classifier does not continue."""
         others = {
             "pooling": sentence.pooling and (len(sentence.pooling) > 1 or sentence.pooling[0] not in LABEL_POOLING),
@@ -101,10 +101,10 @@ class FewShotTask(SequenceTask):
         from torch.nn.functional import normalize
 
         vector_BH = normalize(_vectors(model, output), dim=-1)
-        cosine_BB, wanted = vector_BH @ vector_BH.T, {"same": 1.0, "different": 0.0}
+        cosine_BB, target = vector_BH @ vector_BH.T, {"same": 1.0, "different": 0.0}
         return {
             name: LossTerm(
-                ((cosine_BB - wanted[name]) ** 2 * pairs_BB.to(cosine_BB.device)).sum(), int(pairs_BB.sum()), weight=0.5
+                ((cosine_BB - target[name]) ** 2 * pairs_BB.to(cosine_BB.device)).sum(), int(pairs_BB.sum()), weight=0.5
             )
             for name, pairs_BB in _pairs(batch).items()
         }
@@ -124,8 +124,10 @@ class FewShotTask(SequenceTask):
             vector_WH = torch.cat([_vectors(model, model.encode(batch)) for batch in batches]).cpu().double().numpy()
         scale = float(np.sqrt((vector_WH**2).sum(-1).mean()))
         label_W, weight_W = targets.sequence["label"], targets.sequence["weight"]
-        found = LogisticRegression(C=_STRENGTH, max_iter=1_000).fit(vector_WH / scale, label_W, sample_weight=weight_W)
-        weight_LH, bias_L = found.coef_ / scale, found.intercept_
+        regression = LogisticRegression(C=_STRENGTH, max_iter=1_000).fit(
+            vector_WH / scale, label_W, sample_weight=weight_W
+        )
+        weight_LH, bias_L = regression.coef_ / scale, regression.intercept_
         if len(self.labels) == 2:  # one row there: the difference of the two logits
             weight_LH, bias_L = np.concatenate([-weight_LH, weight_LH]) / 2, np.concatenate([-bias_L, bias_L]) / 2
         head: Any = model.heads[self.head]

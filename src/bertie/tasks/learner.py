@@ -54,10 +54,10 @@ class Learner(ABC):
         """Returns settings of the encoder's config that the task needs. sentence: how the start model pools texts."""
         return {}
 
-    def continued(self, sentence: SentenceModules, given: Collection[str] = ()) -> tuple[Self, list[str]]:
+    def continued(self, sentence: SentenceModules, explicit: Collection[str] = ()) -> tuple[Self, list[str]]:
         """Returns the task with the settings of a sentence model that a run starts from, and notes about them.
 
-        given: names of options of the user, which remain.
+        explicit: names of options of the user, which remain.
         """
         return self, []
 

@@ -21,7 +21,7 @@ from bertie.io.fields import Fields, as_text
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, LabelNames, TableFormat
 from bertie.io.tables import Example, example
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 from bertie.metrics.label_sets import LabelSets
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.thresholds import COST, Goal, check_threshold, choose_threshold
@@ -49,7 +49,7 @@ class Hot(tuple[int, ...]):
     """A list of 0 and 1: one for each label, or the numbers of labels."""
 
 
-class Positions(tuple[str, ...]):
+class LabelPositions(tuple[str, ...]):
     """Labels by their positions in a list of 0 and 1, from 1: nobody has named them."""
 
 
@@ -119,11 +119,11 @@ class MultiLabelTask(TabularTask, CalibratedTask):
             label = row.label
             if isinstance(label, Hot) and (not size or len(label) == size):
                 chosen = (str(i) for i, value in enumerate(label, 1) if value)
-                label = Positions(chosen) if size else tuple(sorted(set(map(str, label))))
+                label = LabelPositions(chosen) if size else tuple(sorted(set(map(str, label))))
             elif size:
                 yield BadRecord(row.line, f"labels that are not a list of {size} times 0 or 1", source=row.source)
                 continue
-            if isinstance(label, Positions) and format.labels.names:
+            if isinstance(label, LabelPositions) and format.labels.names:
                 label = Renamed(format.labels.of(tuple(label)))
                 label.all = tuple(
                     format.labels.names[str(i + 1)] for i in range(size) if str(i + 1) in format.labels.names
@@ -151,9 +151,9 @@ class MultiLabelTask(TabularTask, CalibratedTask):
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Reads labels from a JSON list, from "a, b" (an empty field has none), or from a 1 in each label's column."""
-        found = example(fields, replace(columns, label=None), line)
-        if isinstance(found, BadRecord) or columns.label is None:
-            return found
+        row = example(fields, replace(columns, label=None), line)
+        if isinstance(row, BadRecord) or columns.label is None:
+            return row
         names: list[str] = []
         if columns.label in fields:
             value = fields[columns.label]
@@ -166,10 +166,10 @@ class MultiLabelTask(TabularTask, CalibratedTask):
                 value = cell_labels(value)
                 if isinstance(value, str) and value.lstrip().startswith("["):
                     return BadRecord(line, f"{columns.label} begins with [ and is not a JSON list")
-            given = value if isinstance(value, list) else value.split(columns.separator)
+            values = value if isinstance(value, list) else value.split(columns.separator)
             if isinstance(value, list) and (hot := _hot(value)):
-                return replace(found, label=hot)
-            found_names = [as_text(name) for name in given]
+                return replace(row, label=hot)
+            found_names = [as_text(name) for name in values]
             if not all(isinstance(name, str) for name in found_names):
                 return BadRecord(line, f"{columns.label} has an item that is not a label")
             names = [name.strip() for name in found_names]
@@ -179,7 +179,7 @@ class MultiLabelTask(TabularTask, CalibratedTask):
                 if value not in YES | NO:
                     return BadRecord(line, f"{name} is neither 0 nor 1")
                 names += [name] if value in YES else []
-        return replace(found, label=tuple(sorted(set(filter(None, names)))))
+        return replace(row, label=tuple(sorted(set(filter(None, names)))))
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
@@ -190,8 +190,8 @@ class MultiLabelTask(TabularTask, CalibratedTask):
         if (threshold := cls.make(("any",), options).threshold) is not None and not 0 <= threshold <= 1:
             raise WrongValue(f"task_options.threshold is {threshold:g}; it must be between 0 and 1.")
         lists = (example.label for example in examples)
-        found = {label for one in lists for label in (*one, *(one.all if isinstance(one, Renamed) else ()))}
-        return cls.make(names if names and found <= set(names) else label_names(found), options)
+        labels = {label for one in lists for label in (*one, *(one.all if isinstance(one, Renamed) else ()))}
+        return cls.make(names if names and labels <= set(names) else label_names(labels), options)
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
         """Warns about labels only in dev, labels with one example, and examples without labels."""
@@ -208,11 +208,11 @@ class MultiLabelTask(TabularTask, CalibratedTask):
         sets: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
         for one in (one for one in train if one.vectors is None):
             sets.setdefault(one.texts, set()).add(tuple(one.label))
-        if unclear := sum(len(found) > 1 for found in sets.values()):
+        if unclear := sum(len(variants) > 1 for variants in sets.values()):
             notes.append(
                 f"{unclear:,} training texts occur with different labels, and each row counts as all labels of its text"
             )
-        if any(isinstance(example.label, Positions) for example in train):
+        if any(isinstance(example.label, LabelPositions) for example in train):
             notes.append(
                 "the labels are lists of 0 and 1, and are called by their positions, from 1. To name them, pass "
                 "--label-names 1=NAME,2=NAME"
@@ -260,7 +260,7 @@ class MultiLabelTask(TabularTask, CalibratedTask):
         """Returns a counter of true and predicted sets."""
         return LabelSets(self.labels)
 
-    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    def count(self, scores: ScoreCounter, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds the labels, and the probability of every decision."""
         super().count(scores, examples, predictions)
         pairs = [*zip(examples, predictions, strict=True)]
@@ -305,8 +305,8 @@ class MultiLabelTask(TabularTask, CalibratedTask):
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Renders labels as lists."""
-        truth, given = ", ".join(example.label) or "none", prediction.label_text
-        return replace(super().render(example, prediction), truth=truth, given=given)
+        truth, answer = ", ".join(example.label) or "none", prediction.label_text
+        return replace(super().render(example, prediction), truth=truth, given=answer)
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
         """Subgroups also by the number of true labels."""

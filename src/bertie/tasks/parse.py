@@ -33,7 +33,7 @@ from bertie.models.loss import LossReport, LossTerm, right
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import SPECIAL_PLACE, encode_places
-from bertie.tasks.render import GIVEN, MOST, RenderedExample, marked, noted
+from bertie.tasks.render import GIVEN, MOST, RenderedExample, mark_text, noted
 from bertie.tasks.source import Targets
 from bertie.tasks.tagging import words_of
 from bertie.text.tokenizer import Tokenizer
@@ -128,9 +128,9 @@ class ParseTask(Task):
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with the relations in the data set's order where it has all; and how words are split."""
-        found = {relation for example in examples for _, relation in example.label}
+        relations = {relation for example in examples for _, relation in example.label}
         spaces = all(words_of(example, "space") == word_spans(example.texts[0], "space") for example in examples)
-        labels = names if found <= set(names) else tuple(sorted(found))
+        labels = names if relations <= set(names) else tuple(sorted(relations))
         return cls.make(labels, {"unit": "space" if spaces else "word", **options})
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
@@ -145,13 +145,13 @@ class ParseTask(Task):
         """Returns one sequence per sentence. Raises UsageError for windows, and for tokenizers without [CLS]."""
         self.check_windows(too_long)
         cls_id = tokenizer.cls_id  # a UsageError says that there is none
-        found = encode_places(examples, tokenizer, max_length=max_length, too_long=too_long, stride=max_length)
-        last_T = np.full(len(found.input_ids), _NONE, np.int64)
-        last_T[(found.input_ids == cls_id) & (found.places["text"] == SPECIAL_PLACE)] = 0
-        first_N, end_N = pieces_of(examples, found, self.unit)
+        encoded = encode_places(examples, tokenizer, max_length=max_length, too_long=too_long, stride=max_length)
+        last_T = np.full(len(encoded.input_ids), _NONE, np.int64)
+        last_T[(encoded.input_ids == cls_id) & (encoded.places["text"] == SPECIAL_PLACE)] = 0
+        first_N, end_N = pieces_of(examples, encoded, self.unit)
         read = first_N != _NONE
         last_T[first_N[read]] = (end_N - first_N)[read]
-        return replace(found, extra={LAST: last_T})
+        return replace(encoded, extra={LAST: last_T})
 
     def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns "head" (T,) int64, the position in the sequence of the first token of a word's head; "relation" (T,)
@@ -241,14 +241,14 @@ class ParseTask(Task):
     def error_score(self, example: Example, prediction: Prediction) -> float:
         """Returns the number of words with a wrong head or relation."""
         arcs = cast(ParsePrediction, prediction).label
-        return float(sum(true != given for true, given in zip(example.label, arcs, strict=True)))
+        return float(sum(true != predicted for true, predicted in zip(example.label, arcs, strict=True)))
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Renders the sentence with the wrong words marked, and their predicted arcs."""
         assert isinstance(prediction, ParsePrediction)
         text, spans = prediction.text, prediction.spans
         pairs = zip(spans, example.label, prediction.label, strict=True)
-        wrong = [(span, true, given) for span, true, given in pairs if true != given]
+        wrong = [(span, true, predicted) for span, true, predicted in pairs if true != predicted]
 
         def written(span: Span, arc: Arc) -> str:
             head, relation = arc
@@ -256,9 +256,9 @@ class ParseTask(Task):
             return f"{text[slice(*span)]} → {over} ({relation})"
 
         truth = ", ".join(written(span, arc) for span, arc, _ in wrong)[:MOST]
-        given = ", ".join(written(span, arc) for span, _, arc in wrong)[:MOST]
+        answer = ", ".join(written(span, arc) for span, _, arc in wrong)[:MOST]
         note = f"{len(wrong):,} of {len(spans):,} words"
-        return RenderedExample((marked(text, [(*span, GIVEN) for span, _, _ in wrong]),), truth, given, note=note)
+        return RenderedExample((mark_text(text, [(*span, GIVEN) for span, _, _ in wrong]),), truth, answer, note=note)
 
     def scores(self) -> ParseScores:
         """Returns a counter of true and predicted arcs by sentence."""

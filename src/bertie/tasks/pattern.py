@@ -82,8 +82,8 @@ class PatternTask(SequenceTask):
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with the words of `options`. Raises DataError for a label without a word."""
         task = cls.make((), options)
-        found = {example.label for example in examples if example.label is not None}
-        if unknown := sorted(found - set(task.labels)):
+        labels = {example.label for example in examples if example.label is not None}
+        if unknown := sorted(labels - set(task.labels)):
             raise DataError(f"Labels without a word: {', '.join(map(repr, unknown[:10]))}. Add LABEL=WORD for each.")
         return task
 
@@ -101,11 +101,11 @@ class PatternTask(SequenceTask):
     def tokens_of(self, tokenizer: Tokenizer) -> list[int]:
         """Returns the token of each label's word. Raises UsageError for an unknown word, one of several tokens, or
         two words of the same token."""
-        found = dict[int, str]()
+        words = dict[int, str]()
         for word in self.words.values():
-            if (other := found.setdefault(self._word_id(tokenizer, word), word)) != word:
+            if (other := words.setdefault(self._word_id(tokenizer, word), word)) != word:
                 raise UsageError(f"{other!r} and {word!r} are the same token of this model. Choose different words.")
-        return [*found]
+        return [*words]
 
     def _word_id(self, tokenizer: Tokenizer, word: str) -> int:
         """Returns the token of a word where the mask is, so that the space before it counts as the family has it."""
@@ -129,15 +129,15 @@ class PatternTask(SequenceTask):
                 f"The pattern needs one {{}} for each text: {self.pattern!r} has {len(parts) - 1}, and the examples "
                 f"have {len(texts)}."
             )
-        found, spans, at = "", list[tuple[int, int]](), -1
+        text, spans, at = "", list[tuple[int, int]](), -1
         for number, part in enumerate(parts):
             before, mask, after = part.partition(_MASK)
-            at = len(found + before) if mask else at
-            found += before + (word if mask else "") + after
+            at = len(text + before) if mask else at
+            text += before + (word if mask else "") + after
             if number < len(texts):
-                spans.append((len(found), len(found) + len(texts[number])))
-                found += texts[number]
-        return found, spans, at
+                spans.append((len(text), len(text) + len(texts[number])))
+                text += texts[number]
+        return text, spans, at
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
@@ -147,7 +147,7 @@ class PatternTask(SequenceTask):
         mask = tokenizer.special_tokens["mask"]
         filled = [self._filled(example.texts, mask) for example in examples]
         encodings = tokenizer.encode_batch([text for text, _, _ in filled])
-        ids, types, asked, long = [], [], [], []
+        ids, types, places, long = [], [], [], []
         for number, (encoding, (_, spans, at)) in enumerate(zip(encodings, filled, strict=True)):
             offsets, length = np.array(encoding.offsets).reshape(-1, 2), len(encoding.ids)
             keep = np.ones(length, bool)
@@ -158,9 +158,9 @@ class PatternTask(SequenceTask):
             masks = (token_ids == tokenizer.mask_id) & (offsets[:, 0] <= at) & (offsets[:, 1] > at)
             ids.append(token_ids[keep])
             types.append(np.array(encoding.type_ids, np.uint8)[keep])
-            asked.append(masks[keep])
+            places.append(masks[keep])
         encoded = Sequences.of_examples(ids, types, range(len(examples) + 1), long)
-        return replace(encoded, positions=np.flatnonzero(np.concatenate([np.zeros(0, bool), *asked])))
+        return replace(encoded, positions=np.flatnonzero(np.concatenate([np.zeros(0, bool), *places])))
 
     # Learning
 
@@ -170,9 +170,9 @@ class PatternTask(SequenceTask):
 
     def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns the targets of a classifier, and the masks."""
-        asked = np.zeros(len(encoded.input_ids), bool)
-        asked[encoded.positions] = True
-        return Targets(super().targets(examples, encoded).sequence, {_MASK_TARGETS: asked})
+        mask = np.zeros(len(encoded.input_ids), bool)
+        mask[encoded.positions] = True
+        return Targets(super().targets(examples, encoded).sequence, {_MASK_TARGETS: mask})
 
     def loss(self, model: "TorchModel", output: "EncoderOutput", batch: "Batch") -> "LossReport":
         """Returns the cross-entropy over the words of the labels, at the masks."""

@@ -49,15 +49,15 @@ def encode_places(
         frame = tokenizer.frames[len(texts) - 1]
         *first, last = texts
         room = max_length - frame.size
-        kept = [slice(0, min(max_first, room // 2, len(text[0]))) for text in first]
-        room -= sum(part.stop for part in kept)
-        if any(part.stop < len(text[0]) for text, part in zip(first, kept, strict=True)):
+        slices = [slice(0, min(max_first, room // 2, len(text[0]))) for text in first]
+        room -= sum(part.stop for part in slices)
+        if any(part.stop < len(text[0]) for text, part in zip(first, slices, strict=True)):
             cut.append(number)
         starts = range(0, max(1, len(last[0]) - room + min(stride, room)), min(stride, room))
         if len(starts) > 1:
             long.append(number)
         for start in starts if too_long == "window" else starts[:1]:
-            parts = [*kept, slice(start, min(start + room, len(last[0])))]
+            parts = [*slices, slice(start, min(start + room, len(last[0])))]
             sequence = frame.ids([text[0][part] for text, part in zip(texts, parts, strict=True)])
             place = np.zeros((len(sequence), 4), np.int32)
             place[:, 0] = SPECIAL_PLACE
@@ -72,8 +72,8 @@ def encode_places(
             places.append(place)
         windows.append(len(ids))
     place_T4 = np.concatenate(places) if places else np.zeros((0, 4), np.int32)
-    named = {name: place_T4[:, i].copy() for i, name in enumerate(("text", "piece", "start", "end"))}
-    return replace(Sequences.of_examples(ids, types, windows, long), places=named, cut=np.array(cut, np.int64))
+    columns = {name: place_T4[:, i].copy() for i, name in enumerate(("text", "piece", "start", "end"))}
+    return replace(Sequences.of_examples(ids, types, windows, long), places=columns, cut=np.array(cut, np.int64))
 
 
 def _texts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[_Text]]:

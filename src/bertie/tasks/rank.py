@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bertie.errors import DataError
 from bertie.io.tables import Example
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 from bertie.metrics.ranking import Ranking
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.sequence import SequenceTask
@@ -53,11 +53,11 @@ class RankTask(SequenceTask):
         turned = f"--label-names '{yes}={yes},{other}={other}' reverses this"
         return [f"passages with the label {yes!r} count as relevant ({turned})", *super().notes(train, dev)]
 
-    def scores(self) -> Scores:
+    def scores(self) -> ScoreCounter:
         """Returns a counter of passages by question."""
         return Ranking()
 
-    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    def count(self, scores: ScoreCounter, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds for each passage whether it is relevant, and its probability."""
         yes = self.labels[-1]
         truth = [(self.group(example), example.label == yes) for example in examples]

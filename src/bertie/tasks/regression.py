@@ -58,13 +58,13 @@ class RegressionTask(TabularTask):
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Returns the example of a row, with the label as a number."""
-        found = example(fields, columns, line)
-        if isinstance(found, BadRecord) or found.label is None:
-            return found
-        number = number_of(found.label)
+        row = example(fields, columns, line)
+        if isinstance(row, BadRecord) or row.label is None:
+            return row
+        number = number_of(row.label)
         if isinstance(number, str):
             return BadRecord(line, f"{columns.label} {number}")
-        return replace(found, label=number)
+        return replace(row, label=number)
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
@@ -120,6 +120,6 @@ class RegressionTask(TabularTask):
         """Returns the task for a head with one output and no other problem type."""
         if facts.heads.get(cls.head) != 1 or facts.problem_type not in (None, cls.problem_type):
             return None
-        named = facts.sentence.activation or ("Identity" if facts.problem_type or settings else "Sigmoid")
-        told = {"activation": "sigmoid"} if named == "Sigmoid" else {}
-        return cls.make(facts.labels or ("score",), {**told, **settings})
+        activation = facts.sentence.activation or ("Identity" if facts.problem_type or settings else "Sigmoid")
+        defaults = {"activation": "sigmoid"} if activation == "Sigmoid" else {}
+        return cls.make(facts.labels or ("score",), {**defaults, **settings})

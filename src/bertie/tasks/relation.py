@@ -20,7 +20,7 @@ from bertie.io.table_format import Columns
 from bertie.io.tables import Example
 from bertie.io.tables import example as table_example
 from bertie.io.words import in_characters, whole_number
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 from bertie.metrics.relations import RelationScores
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.render import ASKED, RenderedExample, noted
@@ -36,7 +36,7 @@ MARKS = {
 
 
 @dataclass(frozen=True)
-class Entity:
+class RelationEntity:
     """An entity: its characters in the text, and its type."""
 
     start: int
@@ -48,7 +48,7 @@ class Entity:
 class RelationExample(Example):
     """An example of one text with its subject and object entities."""
 
-    entities: tuple[Entity, ...] = ()
+    entities: tuple[RelationEntity, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ class RelationTask(SequenceTask):
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Returns the text with its two entities, each from start_idx to end_idx, inclusive."""
-        found = table_example(fields, columns, line)
-        if isinstance(found, BadRecord):
-            return found
+        row = table_example(fields, columns, line)
+        if isinstance(row, BadRecord):
+            return row
         for role in _ROLES:
             if isinstance(value := fields.get(role), str) and value.strip():  # as `predict` writes it into a csv
                 try:
@@ -88,22 +88,22 @@ class RelationTask(SequenceTask):
                 except (ValueError, AttributeError):
                     return BadRecord(line, f"{role} is not a JSON object")
         if not any(f"{role}.start_idx" in fields for role in _ROLES):
-            return found
-        text, entities = found.texts[0], []
+            return row
+        text, entities = row.texts[0], []
         for role in _ROLES:
-            word, kind, *given = (fields.get(f"{role}.{name}") for name in ("word", "type", "start_idx", "end_idx"))
-            start, end = map(whole_number, given)
+            word, kind, *offsets = (fields.get(f"{role}.{name}") for name in ("word", "type", "start_idx", "end_idx"))
+            start, end = map(whole_number, offsets)
             if start is None or end is None:
-                known = all(one not in (None, "") for one in given)
+                known = all(one not in (None, "") for one in offsets)
                 return BadRecord(line, f"no {role} with start_idx and end_idx{' in whole numbers' if known else ''}")
             places = in_characters(text, [(start, end + 1, word)], "characters")
             if places is None:
                 return BadRecord(line, f"the {role} is not at the given position")
-            entities.append(Entity(*places[0], str(kind or "")))
+            entities.append(RelationEntity(*places[0], str(kind or "")))
         first, second = sorted(entities, key=lambda entity: entity.start)
         if second.start < first.end:
             return BadRecord(line, "the two entities overlap")
-        return RelationExample(found.texts, found.label, line, str(fields.get("guid") or ""), tuple(entities))
+        return RelationExample(row.texts, row.label, line, str(fields.get("guid") or ""), tuple(entities))
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
@@ -125,8 +125,8 @@ class RelationTask(SequenceTask):
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
         """Warns also if no example has the label for no relation, so that all labels count."""
-        told = f"no training example has the label {self.outside!r} (task_options.outside): micro F1 counts all labels"
-        return super().notes(train, dev) + [told] * (self.outside not in self.labels)
+        note = f"no training example has the label {self.outside!r} (task_options.outside): micro F1 counts all labels"
+        return super().notes(train, dev) + [note] * (self.outside not in self.labels)
 
     @classmethod
     def sample(cls, texts: int) -> str:
@@ -140,15 +140,15 @@ class RelationTask(SequenceTask):
         shown = super().render(example, prediction)
         if not isinstance(example, RelationExample):
             return shown
-        named = zip(example.entities, ("subject", "object"), strict=True)
-        spans = [(name.start, name.end, ASKED, f"{role} {name.type}".rstrip()) for name, role in named]
+        entities = zip(example.entities, ("subject", "object"), strict=True)
+        spans = [(name.start, name.end, ASKED, f"{role} {name.type}".rstrip()) for name, role in entities]
         return replace(shown, texts=(noted(example.texts[0], sorted(spans)),))
 
     def scores(self) -> RelationScores:
         """Returns a counter of true and predicted labels, with probabilities."""
         return RelationScores(self.labels, self.outside)
 
-    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    def count(self, scores: ScoreCounter, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds the labels and the probabilities of all labels."""
         super().count(scores, examples, predictions)
         assert isinstance(scores, RelationScores)

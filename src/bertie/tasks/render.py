@@ -45,23 +45,25 @@ class RenderedExample:
         return {**asdict(self), "texts": [[asdict(part) for part in text] for text in self.short_texts]}
 
 
-def numbers(texts: tuple[str, ...], truth: float, given: float, off: float) -> RenderedExample:
+def numbers(texts: tuple[str, ...], truth: float, predicted: float, off: float) -> RenderedExample:
     """Renders a predicted number. off: the absolute error."""
-    return RenderedExample(tuple(map(plain, texts)), f"{truth:.4g}", f"{given:.4g}", note=f"off by {off:.3g}")
+    return RenderedExample(
+        tuple(map(render_plain_text, texts)), f"{truth:.4g}", f"{predicted:.4g}", note=f"off by {off:.3g}"
+    )
 
 
-def plain(text: str) -> tuple[TextSpan, ...]:
+def render_plain_text(text: str) -> tuple[TextSpan, ...]:
     """Returns a text without marks."""
     return (TextSpan(text),)
 
 
-def marked(text: str, spans: Iterable[tuple[int, int, str]]) -> tuple[TextSpan, ...]:
+def mark_text(text: str, spans: Iterable[tuple[int, int, str]]) -> tuple[TextSpan, ...]:
     """Returns a text with marks from (start, end, kind), which may overlap."""
-    found = [(max(0, start), min(end, len(text)), kind) for start, end, kind in spans]
-    found = [span for span in found if span[0] < span[1]]
-    cuts = sorted({0, len(text), *(place for span in found for place in span[:2])})
+    parts = [(max(0, start), min(end, len(text)), kind) for start, end, kind in spans]
+    parts = [span for span in parts if span[0] < span[1]]
+    cuts = sorted({0, len(text), *(place for span in parts for place in span[:2])})
     kinds = [
-        " ".join(dict.fromkeys(kind for start, end, kind in found if start <= a and b <= end))
+        " ".join(dict.fromkeys(kind for start, end, kind in parts if start <= a and b <= end))
         for a, b in itertools.pairwise(cuts)
     ]
     return tuple(TextSpan(text[a:b], kind) for (a, b), kind in zip(itertools.pairwise(cuts), kinds, strict=True))
@@ -80,16 +82,16 @@ def clipped(text: tuple[TextSpan, ...]) -> tuple[TextSpan, ...]:
     """Shortens a long text to the context of its marks, or to its beginning without marks."""
     if not any(part.kind for part in text):
         whole = "".join(part.text for part in text)
-        return plain(whole if len(whole) <= MOST else whole[:MOST] + " …")
-    kept = []
+        return render_plain_text(whole if len(whole) <= MOST else whole[:MOST] + " …")
+    parts = []
     for number, part in enumerate(text):
         before, after = AROUND * (number > 0), AROUND * (number < len(text) - 1)
         if not part.kind and len(part.text) > before + after:
             part = TextSpan(f"{part.text[:before]} … {part.text[len(part.text) - after :]}")
         elif len(part.text) > MOST:
             part = TextSpan(f"{part.text[:MOST]} …", part.kind, part.note)
-        kept.append(part)
-    return tuple(kept)
+        parts.append(part)
+    return tuple(parts)
 
 
 def top(scores: Mapping[str, float], label: object = None) -> dict[str, float]:

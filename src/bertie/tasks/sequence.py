@@ -21,7 +21,7 @@ from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UnknownLabel, UsageError, WrongValue, nearest
 from bertie.io.numerals import MISSING_VALUES
 from bertie.io.tables import Example
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 from bertie.metrics.conformal import set_cut
 from bertie.metrics.confusion import Confusion, rarest
 from bertie.metrics.resample import Reservoir
@@ -120,8 +120,8 @@ class SequenceTask(TabularTask, CalibratedTask):
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
         """Returns the task with the data set's labels where they include all, otherwise with those that occur."""
-        found = {example.label for example in examples if example.label is not None}
-        return cls.make(names if found <= set(names) else label_names(found), options)
+        labels = {example.label for example in examples if example.label is not None}
+        return cls.make(names if labels <= set(names) else label_names(labels), options)
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
         """Warns about labels only in dev, labels with one training example, and labels that may be meant otherwise."""
@@ -138,10 +138,10 @@ class SequenceTask(TabularTask, CalibratedTask):
 
     def warnings(self, train: Sequence[Example]) -> list[str]:
         """Warns about a rare label, unless one was chosen."""
-        found = None if self.positive else rarest(Counter(str(example.label) for example in train))
-        if found is None or "accuracy" not in self.metrics:  # ranking and relations have measures of their own
+        rare = None if self.positive else rarest(Counter(str(example.label) for example in train))
+        if rare is None or "accuracy" not in self.metrics:  # ranking and relations have measures of their own
             return []
-        label, share = found
+        label, share = rare
         return [
             f"{label!r} is the label of only {share:.1%} of the training examples, and accuracy says little about it. "
             f"Look at macro F1, or at the F1 of one label: --positive {shlex.quote(label)}."
@@ -248,11 +248,11 @@ class SequenceTask(TabularTask, CalibratedTask):
             predictions.append(self.answer(scores, best))
         return predictions
 
-    def scores(self) -> Scores:
+    def scores(self) -> ScoreCounter:
         """Returns a counter of true and predicted labels."""
         return Confusion(self.labels, positive=self.positive, costs=self.costs)
 
-    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    def count(self, scores: ScoreCounter, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds the labels and the probabilities of the predictions, where they have one, with the examples' weights."""
         assert isinstance(scores, Confusion)
         pairs = [*zip(examples, predictions, strict=True)]
@@ -362,7 +362,7 @@ def _doubts(train: Sequence[Example]) -> list[str]:
     for example in train:
         if type(example) is Example and example.vectors is None:  # others differ in more than their texts
             labels.setdefault(example.texts, set()).add(example.label)
-    if unclear := [texts[0][:SHOWN_TEXT] for texts, found in labels.items() if len(found) > 1]:
+    if unclear := [texts[0][:SHOWN_TEXT] for texts, variants in labels.items() if len(variants) > 1]:
         notes.append(f"{len(unclear):,} training texts have more than one label, for example {unclear[0]!r}")
     forms: dict[str, list[str]] = {}
     for label in sorted(names):
@@ -389,5 +389,5 @@ def _highest(values: NDArray[Any], count: int) -> list[int]:
     """
     least = np.partition(values, len(values) - count)[len(values) - count]
     some = np.flatnonzero(~(values < least))  # also where there is no number
-    found: list[int] = some[np.argsort(-values[some], kind="stable")[:count]].tolist()
-    return found
+    order: list[int] = some[np.argsort(-values[some], kind="stable")[:count]].tolist()
+    return order

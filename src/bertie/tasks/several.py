@@ -18,7 +18,7 @@ from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.files import JsonObject
 from bertie.io.tables import Example
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 from bertie.metrics.several import SeveralScores
 from bertie.models.facts import Facts
 from bertie.models.loss import LossReport, LossTerm
@@ -81,7 +81,7 @@ def unread_reason(texts: int) -> str:
 
 
 @dataclass(frozen=True)
-class Head:
+class SavedHead:
     """What is saved of a task. labels: none for a number; texts: of an example; metric: the main one; threshold: of a
     number, as `RegressionTask` has it; positive: a label, as `SequenceTask` has it."""
 
@@ -117,7 +117,7 @@ class SeveralPrediction(Prediction):
 class SeveralTask(Task):
     """Several heads by name. `Example.label` is (name, label): each example teaches one head."""
 
-    members: Mapping[str, Head] = field(default_factory=dict)
+    members: Mapping[str, SavedHead] = field(default_factory=dict)
 
     head = "sequence"
     metrics = ("mean",)
@@ -129,8 +129,8 @@ class SeveralTask(Task):
         return ("label", *(f"heads.{name}.{key}" for name in self.members for key in self.part(name).table_columns))
 
     def __post_init__(self) -> None:
-        named = [f"{name}/{label}" for name, one in self.members.items() for label in one.labels or ("score",)]
-        object.__setattr__(self, "labels", tuple(named))
+        labels = [f"{name}/{label}" for name, one in self.members.items() for label in one.labels or ("score",)]
+        object.__setattr__(self, "labels", tuple(labels))
 
     @classmethod
     def of(cls, parts: Mapping[str, tuple[Task, int, str]]) -> Self:
@@ -144,9 +144,9 @@ class SeveralTask(Task):
                 raise UsageError(f"mix: {name} is neither of task sequence nor regression, which share a classifier.")
             number = task if isinstance(task, RegressionTask) else None
             members[name] = (
-                Head((), texts, metric, number.threshold)
+                SavedHead((), texts, metric, number.threshold)
                 if number
-                else Head(task.labels, texts, metric, positive=getattr(task, "positive", ""))
+                else SavedHead(task.labels, texts, metric, positive=getattr(task, "positive", ""))
             )
         return cls(members=members)
 
@@ -220,20 +220,20 @@ class SeveralTask(Task):
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the predictions of all heads for each example; a head for pairs has none for a single text."""
         parts = {name: self.part(name).decode(logits, encoded, examples) for name in self.members}
-        found = list[Prediction]()
+        predictions = list[Prediction]()
         for number, example in enumerate(examples):
             reads = {name: one.texts == len(example.texts) for name, one in self.members.items()}
             row = {name: parts[name][number] for name, own in reads.items() if own}
             silent = {name: unread_reason(self.members[name].texts) for name, own in reads.items() if not own}
             labels = {name: one.label for name, one in row.items()}
-            found.append(SeveralPrediction(labels, parts=row, silent=silent))
-        return found
+            predictions.append(SeveralPrediction(labels, parts=row, silent=silent))
+        return predictions
 
     def scores(self) -> SeveralScores:
         """Returns a counter for each head."""
         return SeveralScores({name: (self.part(name).scores(), one.metric) for name, one in self.members.items()})
 
-    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    def count(self, scores: ScoreCounter, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Counts each example at its head. Raises UsageError for examples that name none."""
         if any(not isinstance(example.label, tuple) for example in examples):
             raise UsageError(f"The model has several heads. Pass --head with one of: {', '.join(self.members)}.")

@@ -67,9 +67,9 @@ class SoftTask(SequenceTask):
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Reads the label and the probabilities of a row; a row without them has only its label."""
-        found = plain_example(fields, columns, line)
-        if isinstance(found, BadRecord) or found.label is None:
-            return found
+        row = plain_example(fields, columns, line)
+        if isinstance(row, BadRecord) or row.label is None:
+            return row
         shares: dict[str, float] = {}
         for name in fields:
             if name.startswith(_SCORES) and fields[name] is not None:
@@ -78,10 +78,10 @@ class SoftTask(SequenceTask):
                 except (TypeError, ValueError):
                     return BadRecord(line, f"{name} is not a number")
         if not shares:
-            return found
+            return row
         if not all(isfinite(share) and share >= 0 for share in shares.values()) or sum(shares.values()) <= 0:
             return BadRecord(line, "scores that are no probabilities")
-        return Example(found.texts, SoftLabel.of(found.label, shares), line)
+        return Example(row.texts, SoftLabel.of(row.label, shares), line)
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, object]) -> Self:
@@ -95,15 +95,15 @@ class SoftTask(SequenceTask):
                 "No training example has probabilities. --task soft reads JSON lines with an object `scores`, which "
                 "`bertie predict TEACHER texts.txt -o soft.jsonl` writes. For labels alone, use --task sequence."
             )
-        found = {str(example.label) for example in examples if example.label is not None}
-        if found and not (teachers := set().union(*soft)) & found:
-            own, others = (", ".join(map(repr, label_names(labels)[:10])) for labels in (found, teachers))
+        values = {str(example.label) for example in examples if example.label is not None}
+        if values and not (teachers := set().union(*soft)) & values:
+            own, others = (", ".join(map(repr, label_names(labels)[:10])) for labels in (values, teachers))
             raise DataError(
                 f"The labels of the examples ({own}) are not those of the scores ({others}). Rename the labels, for "
-                f"example: --label-names {label_names(found)[0]}={label_names(teachers)[0]}."
+                f"example: --label-names {label_names(values)[0]}={label_names(teachers)[0]}."
             )
-        found = found.union(*soft)
-        return cls.make(names if found <= set(names) else label_names(found), options)
+        values = values.union(*soft)
+        return cls.make(names if values <= set(names) else label_names(values), options)
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
         """Warns also about labels that no row has a probability of."""

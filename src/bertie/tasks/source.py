@@ -50,7 +50,7 @@ def batch_of_examples(sequences: Sequences, chosen: Int, targets: Targets = Targ
     return Batch.of(replace(sequences.take(chosen), labels=labels, sample_ids=sequences.example[chosen]))
 
 
-def encode(
+def encode_examples(
     examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong = "truncate"
 ) -> Sequences:
     """Returns token ids of examples, including special tokens, not longer than `max_length`.
@@ -58,7 +58,7 @@ def encode(
     "truncate" cuts long examples, and "window" makes several sequences. Under "error", long examples are cut too, and
     the caller, who knows their origin, refuses those in `too_long`.
     """
-    encoded = encode_ids(ids_of(examples, tokenizer), tokenizer, max_length=max_length, too_long=too_long)
+    encoded = encode_ids(list_token_ids(examples, tokenizer), tokenizer, max_length=max_length, too_long=too_long)
     if all(example.vectors is None for example in examples):
         return encoded
     return with_vectors(encoded, [example.vectors for example in examples], tokenizer.special_id("pad") or 0)
@@ -95,7 +95,7 @@ def encode_ids(
     too_long: TooLong = "truncate",
     keep: Literal["start", "end"] = "start",
 ) -> Sequences:
-    """`encode` of examples whose one or two texts are token ids already, without special tokens.
+    """`encode_examples` of examples whose one or two texts are token ids already, without special tokens.
 
     keep: which end of a text is left when it is cut.
     """
@@ -107,7 +107,7 @@ def encode_ids(
         frame = tokenizer.frames[len(segments) - 1]
         if sum(sizes) + frame.size > max_length:
             long.append(number)
-        for parts in pieces(sizes, max_length=max_length, special=frame.size, windows=too_long == "window"):
+        for parts in assign_pieces(sizes, max_length=max_length, special=frame.size, windows=too_long == "window"):
             if keep == "end" and too_long != "window":
                 parts = tuple(slice(n - part.stop, n) for n, part in zip(sizes, parts, strict=True))
             chosen = [segment[part] for segment, part in zip(segments, parts, strict=True)]
@@ -117,7 +117,7 @@ def encode_ids(
     return Sequences.of_examples(ids, types, windows, long)
 
 
-def ids_of(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
+def list_token_ids(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
     """Returns the token ids of each example's one or two texts."""
     for start in range(0, len(examples), 1000):
         chunk = examples[start : start + 1000]
@@ -125,7 +125,7 @@ def ids_of(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[l
         yield from (list(itertools.islice(ids, len(example.texts))) for example in chunk)
 
 
-def pieces(
+def assign_pieces(
     sizes: Sequence[int], *, max_length: int, special: int | None = None, windows: bool = False
 ) -> list[tuple[slice, ...]]:
     """Returns which tokens of an example's one or two segments are in each sequence of at most `max_length` tokens.
@@ -139,8 +139,8 @@ def pieces(
     if sum(sizes) <= room:
         return [tuple(slice(0, size) for size in sizes)]
     if not windows:
-        kept = longest_first(sizes[0], sizes[1], room) if len(sizes) == 2 else (room,)
-        return [tuple(slice(0, size) for size in kept)]
+        cut = longest_first(sizes[0], sizes[1], room) if len(sizes) == 2 else (room,)
+        return [tuple(slice(0, size) for size in cut)]
     long = max(range(len(sizes)), key=sizes.__getitem__)
     short = min(min(sizes), room // 2) if len(sizes) == 2 else 0
     size = room - short
@@ -178,8 +178,8 @@ class TaskSource:
 
     @staticmethod
     def encode(examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int) -> Sequences:
-        """Returns the token ids of examples, each of one sequence. See `encode`."""
-        return encode(examples, tokenizer, max_length=max_length)
+        """Returns the token ids of examples, each of one sequence. See `encode_examples`."""
+        return encode_examples(examples, tokenizer, max_length=max_length)
 
     @staticmethod
     def steps_of(examples: int, *, batch_size: int, epochs: float) -> int:
@@ -193,8 +193,8 @@ class TaskSource:
         encoded, targets = self.encoded, self.targets
         vectors = {name: array for name, array in encoded.extra.items() if name == VECTORS}
         tabular = {} if encoded.tabular is None else {"tabular": encoded.tabular}
-        told = {**targets.sequence, **targets.token, **vectors, **tabular}
-        for array in (encoded.input_ids, encoded.token_type_ids, encoded.starts, encoded.windows, *told.values()):
+        arrays = {**targets.sequence, **targets.token, **vectors, **tabular}
+        for array in (encoded.input_ids, encoded.token_type_ids, encoded.starts, encoded.windows, *arrays.values()):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 

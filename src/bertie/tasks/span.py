@@ -30,12 +30,12 @@ from bertie.io.streams import suffix_of
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.answers import SCRIPTS, AnswerScores, QaPrediction, best_threshold
-from bertie.metrics.base import Scores
+from bertie.metrics.base import ScoreCounter
 from bertie.models.loss import LossReport, LossTerm, right
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
-from bertie.tasks.render import GIVEN, TRUE, RenderedExample, marked, plain
+from bertie.tasks.render import GIVEN, TRUE, RenderedExample, mark_text, render_plain_text
 from bertie.tasks.source import Targets
 from bertie.tasks.view import length_slice
 from bertie.text.tokenizer import Tokenizer
@@ -98,9 +98,9 @@ class SpanPrediction(Prediction):
         no_answer_score is null where the context has no span. no_answer_probability is computed against the best span
         only.
         """
-        given = self.spans[0].as_json() if self.answer else {"start": None, "end": None}
+        place = self.spans[0].as_json() if self.answer else {"start": None, "end": None}
         return {
-            **given,
+            **place,
             "answer": self.answer,
             "no_answer_score": round(self.label.no_answer, 6) if self.spans else None,
             **({} if self.threshold is None else {"threshold": round(self.threshold, 6)}),
@@ -113,7 +113,7 @@ class SpanPrediction(Prediction):
         question, context = texts
         marks = [(self.spans[0].start, self.spans[0].end, GIVEN)] if self.answer else []
         return RenderedExample(
-            (plain(question), marked(context, marks)),
+            (render_plain_text(question), mark_text(context, marks)),
             "",
             self.answer or SILENT,
             self.probability if self.answer else None,
@@ -158,10 +158,12 @@ class SpanTask(Task):
     ) -> Iterator[Example | BadRecord]:
         """Reads questions in SQuAD format (.json), one in a line (.jsonl) or in a row (.parquet); without answers also
         from other tables."""
-        named = bool(format.columns.text or format.file.names) and not format.columns.labelled  # columns of a table
+        has_columns = (
+            bool(format.columns.text or format.file.names) and not format.columns.labelled
+        )  # columns of a table
         kind = format.file.kind or table_kind(path)
         framed = kind in FRAMES or suffix_of(path) == "json" or (kind == "parquet" and format.columns.labelled)
-        if named or not framed:
+        if has_columns or not framed:
             if format.columns.labelled:
                 raise UsageError(
                     f"{path}: questions with answers must be in a .json (SQuAD format), .jsonl or .parquet file."
@@ -174,7 +176,7 @@ class SpanTask(Task):
             "--columns": bool(format.file.names),
             "--label-names": bool(format.labels.names),
         }
-        if format.columns.labelled and (option := next((option for option, given in other.items() if given), "")):
+        if format.columns.labelled and (option := next((option for option, value in other.items() if value), "")):
             raise UsageError(
                 f"{path}: questions are read by their names in SQuAD's format (question, context, answers). Rename the "
                 f"fields of the file, and omit {option}."
@@ -187,14 +189,14 @@ class SpanTask(Task):
     @classmethod
     def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
         """Returns the columns of a question and its context."""
-        found = find_columns(names, columns, where, look)
-        if len(found.text) != 2:
+        roles = find_columns(names, columns, where, look)
+        if len(roles.text) != 2:
             raise DataError(
-                f"{where}: a question and a context are needed, but only {found.text[0]!r} was recognized "
+                f"{where}: a question and a context are needed, but only {roles.text[0]!r} was recognized "
                 f"among {', '.join(map(repr, names))}.",
                 hint="Pass both columns: --text question --text context.",
             )
-        return found
+        return roles
 
     @classmethod
     def stratify_by(cls, example: Example) -> bool:
@@ -354,9 +356,9 @@ class SpanTask(Task):
             return SpanPrediction(QaPrediction("", "", float("inf")), threshold=self.threshold)
         odds = none - spans[0].score
         silent = self.threshold is not None and odds > self.threshold
-        given = QaPrediction("" if silent else spans[0].text, spans[0].text, odds)
+        answer = QaPrediction("" if silent else spans[0].text, spans[0].text, odds)
         sure = None if silent else spans[0].probability
-        return SpanPrediction(given, sure, spans=tuple(spans), threshold=self.threshold)
+        return SpanPrediction(answer, sure, spans=tuple(spans), threshold=self.threshold)
 
     def by_id(self) -> Mapping[str, str]:
         """Returns the files for the official scripts: the answers, and, with unanswerable questions, their
@@ -367,7 +369,7 @@ class SpanTask(Task):
         """Returns a counter of true and predicted answers by the published script."""
         return AnswerScores(self.script)
 
-    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+    def count(self, scores: ScoreCounter, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """Adds the answers, grouped by context, so that intervals resample contexts."""
         super().count(scores, examples, predictions)
         assert isinstance(scores, AnswerScores)
@@ -415,7 +417,7 @@ class SpanTask(Task):
         if prediction.label.text:
             spans.append((prediction.spans[0].start, prediction.spans[0].end, GIVEN))
         return RenderedExample(
-            (plain(question), marked(context, spans)),
+            (render_plain_text(question), mark_text(context, spans)),
             " / ".join(texts) or SILENT,
             prediction.label.text or SILENT,
             prediction.probability,
@@ -426,11 +428,11 @@ class SpanTask(Task):
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
         """Subgroups also by whether there is an answer, its length, and the question word."""
         answers = [len(text.split()) for text, _ in example.label or ()]
-        asked = _QUESTION_WORD.search(example.texts[0])
+        match = _QUESTION_WORD.search(example.texts[0])
         return {
             **super().slices(example, prediction, tokens, long),
             "words of the answer": length_slice(min(answers), 1) if answers else SILENT,
-            "question word": asked[0].lower() if asked else "another",
+            "question word": match[0].lower() if match else "another",
         }
 
 

@@ -32,7 +32,7 @@ from bertie.io.rows import table_kind
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
 from bertie.io.tagged import FOLDER_FORMAT, FORMATS, kind_of_words, sentences, word_table
-from bertie.io.words import Span, TaggedExample, of_words, word_spans
+from bertie.io.words import Span, TaggedExample, tag_words, word_spans
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, inside, renamed, rewrite, split_tag, tag_entities
 from bertie.models.facts import Facts
 from bertie.models.head_config import FEATURES_PREFIX, FeatureKind
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from bertie.models.heads.features import FeatureHead
     from bertie.models.model import TorchModel
 
-COMPUTED = "features"
+_FEATURES_TARGET = "features"
 SPLIT = "tokens"  # column of a sentence that has been split into words
 _PASS_TOKENS = 4096  # of one forward pass
 ODD = re.compile(r"[BIOESULMW][_:/.].+|.+[-_:/.](?i:[BIOESULMW]|BEGIN|INSIDE|END|SINGLE|UNIT|LAST)|-")
@@ -81,8 +81,8 @@ class TagPrediction(Prediction):
     @property
     def entities(self) -> list[Entity]:
         """The entities of the tags, by characters of the text."""
-        found = tag_entities(self.label)
-        return [Entity(type, self.spans[start][0], self.spans[end - 1][1]) for type, start, end in found]
+        entities = tag_entities(self.label)
+        return [Entity(type, self.spans[start][0], self.spans[end - 1][1]) for type, start, end in entities]
 
     def as_json(self) -> JsonObject:
         """Returns words with their characters, tags and probabilities; and entities, unless every word is one."""
@@ -90,11 +90,11 @@ class TagPrediction(Prediction):
             {"text": self.text[start:end], "start": start, "end": end, "label": tag, "probability": round(p, 6)}
             for tag, p, start, end in self.tagged_words
         ]
-        found = [
+        entities = [
             {"type": type, "text": self.text[start:end], "start": start, "end": end}
             for type, start, end in self.entities
         ]
-        return {"words": words, "entities": found}
+        return {"words": words, "entities": entities}
 
     def render(self, texts: Sequence[str]) -> RenderedExample:
         """Returns the text with its entities marked: each word, where the tags are parts of speech."""
@@ -174,7 +174,7 @@ class TaggingTask(Task):
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
         """Returns the example of one row: of its words, if they are a list, or of its text."""
         words = fields.get(SPLIT)
-        return of_words(words, None, line) if isinstance(words, list) else super().example(fields, columns, line)
+        return tag_words(words, None, line) if isinstance(words, list) else super().example(fields, columns, line)
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Json) -> Self:
@@ -182,8 +182,8 @@ class TaggingTask(Task):
         spans = (span for example in examples for span in words_of(example, "word"))
         unit = "character" if all(end - start == 1 for start, end in spans) else "word"
         scheme = options.get("scheme", "as_given")
-        found = {tag for example in examples for tag in rewrite(example.label, scheme)}
-        labels = names if found <= set(names) else tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag)))
+        tags = {tag for example in examples for tag in rewrite(example.label, scheme)}
+        labels = names if tags <= set(names) else tuple(sorted(tags, key=lambda tag: (tag != OUTSIDE, tag)))
         return cls.make(labels, {"unit": unit, **options})
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
@@ -212,8 +212,8 @@ class TaggingTask(Task):
         """Runs the encoder on a batch, or returns its stored features."""
         from bertie.models.encoder import EncoderOutput
 
-        if COMPUTED in batch.labels:
-            return EncoderOutput(batch.labels[COMPUTED], batch.layout)
+        if _FEATURES_TARGET in batch.labels:
+            return EncoderOutput(batch.labels[_FEATURES_TARGET], batch.layout)
         return super().forward(model, batch)
 
     def computed(self, model: "TorchModel", encoded: Sequences) -> Arrays:
@@ -223,18 +223,18 @@ class TaggingTask(Task):
         import torch
 
         head = cast("FeatureHead", model.heads[self.output])
-        found: NDArray[np.float32] | None = None
+        features: NDArray[np.float32] | None = None
         with torch.inference_mode(), console.progress("features", len(encoded.lengths), unit="sequences") as advance:
             for sequences in token_budget(encoded.lengths, max_tokens=_PASS_TOKENS):
                 batch = batch_of_examples(encoded, sequences).to(model.device)
                 features_TF = head.select(model.encode(batch)).float().cpu().numpy()
-                if found is None:
+                if features is None:
                     shape = (len(encoded.input_ids), features_TF.shape[1])
                     file = tempfile.TemporaryFile()  # noqa: SIM115 (it goes with the array)
-                    found = np.memmap(file, np.float32, mode="w+", shape=shape)
-                found[ranges(encoded.starts[sequences], encoded.starts[sequences + 1])] = features_TF
+                    features = np.memmap(file, np.float32, mode="w+", shape=shape)
+                features[ranges(encoded.starts[sequences], encoded.starts[sequences + 1])] = features_TF
                 advance(len(sequences))
-        return {} if found is None else {COMPUTED: found}
+        return {} if features is None else {_FEATURES_TARGET: features}
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
@@ -294,14 +294,14 @@ class TaggingTask(Task):
         assert isinstance(prediction, TagPrediction)
         truth = rewrite(example.label, self.scheme)
         answers = zip(truth, prediction.label, prediction.probabilities, strict=True)
-        return sum(p for true, given, p in answers if true != given)
+        return sum(p for true, predicted, p in answers if true != predicted)
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Renders the sentence with the wrong words marked, and the entities that differ."""
         assert isinstance(prediction, TagPrediction)
         text, truth = example.texts[0], rewrite(example.label, self.scheme)
         answers = zip(prediction.spans, truth, prediction.label, strict=True)
-        wrong = [(*span, GIVEN, f"{given}, not {true}") for span, true, given in answers if true != given]
+        wrong = [(*span, GIVEN, f"{predicted}, not {true}") for span, true, predicted in answers if true != predicted]
         both = [replace(prediction, label=tuple(tags)).entities for tags in (truth, prediction.label)]
         missed, made_up = (
             ", ".join(f"{one.type} {text[one.start : one.end]}" for one in a if one not in b) or "nothing else"

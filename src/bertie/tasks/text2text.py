@@ -28,7 +28,7 @@ from bertie.models.heads import HEADS
 from bertie.models.loss import LossReport, LossTerm
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Reader, Task
-from bertie.tasks.source import Targets, batch_of_examples, encode
+from bertie.tasks.source import Targets, batch_of_examples, encode_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -131,7 +131,7 @@ class Text2TextTask(Task):
         """Returns one sequence per example. Raises UsageError for windows: a text has one answer."""
         self.check_windows(too_long)
         texts = [Example((self.source(example.texts),)) for example in examples]
-        encoded = encode(texts, tokenizer, max_length=max_length, too_long=too_long)
+        encoded = encode_examples(texts, tokenizer, max_length=max_length, too_long=too_long)
         return encoded.without_last(len(tokenizer.frames[0].gaps[-1])) if self.continues else encoded
 
     def source(self, texts: Sequence[str]) -> str:
@@ -182,8 +182,8 @@ class Text2TextTask(Task):
         full = np.flatnonzero(targets.sequence["target_length"] == self.max_target_length)
         ids = self.tokens.ids([str(examples[i].label) for i in full.tolist()])
         cut = sum(len(one) >= self.max_target_length for one in ids)
-        told = f"{cut:,} of {len(examples):,} targets are longer than {self.max_target_length} tokens with the end"
-        return f"{told}: truncated (task_options.max_target_length)" if cut else ""
+        note = f"{cut:,} of {len(examples):,} targets are longer than {self.max_target_length} tokens with the end"
+        return f"{note}: truncated (task_options.max_target_length)" if cut else ""
 
     def counts(self, batch: "Batch") -> dict[str, int]:
         """Returns the number of target tokens."""

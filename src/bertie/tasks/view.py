@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from bertie.io.tables import Example
 from bertie.tasks.answerer import Prediction
-from bertie.tasks.render import RenderedExample, nats, plain, top
+from bertie.tasks.render import RenderedExample, nats, render_plain_text, top
 
 _NO_ANSWER = "(no answer)"
 
@@ -32,15 +32,15 @@ class View:
         """
         right, sure = prediction.label == example.label, prediction.probability
         left = 0.0 if sure is None else 1 - sure
-        told = (1 - left) if right else left
-        return nats(prediction.scores.get(example.label, told) if prediction.scores else told)
+        missing = (1 - left) if right else left
+        return nats(prediction.scores.get(example.label, missing) if prediction.scores else missing)
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Renders a prediction."""
-        texts = tuple(map(plain, example.texts))
+        texts = tuple(map(render_plain_text, example.texts))
         scores = top(prediction.scores, example.label)
-        given = _NO_ANSWER if prediction.reason else str(prediction.label)
-        return RenderedExample(texts, str(example.label), given, prediction.probability, scores)
+        answer = _NO_ANSWER if prediction.reason else str(prediction.label)
+        return RenderedExample(texts, str(example.label), answer, prediction.probability, scores)
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
         """Returns the subgroups of an example by kind. The report has the main metric of each subgroup.

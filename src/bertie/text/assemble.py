@@ -19,22 +19,24 @@ from bertie.files import read_json, read_small
 from bertie.folders import check_folder_kind
 from bertie.text.engine import MAX_FILE_BYTES, bert_engine, guarded, read_vocabulary, special_token
 from bertie.text.formats import (
-    BERT,
+    BERT_FORMAT,
     BYTE_VOCABULARY,
     MERGES,
     MODEL_FILES,
     VOCABULARY,
     Format,
-    Settings,
+    TokenizerSettings,
+    find_special_tokens,
     guess,
-    names,
 )
 from bertie.text.sentencepiece import SentencePieceModel, read_model
 
 TOKEN_FLAGS = ("lstrip", "rstrip", "normalized", "single_word")  # of an added token
 
 
-def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokenizers.Tokenizer, Format, list[str]]:
+def assemble_tokenizer(
+    folder: Path, settings: TokenizerSettings, row: Format | None
+) -> tuple[tokenizers.Tokenizer, Format, list[str]]:
     """Returns the tokenizer of a folder without tokenizer.json, its format, and the files that cannot be made again.
 
     Raises DataError when the vocabulary is missing or damaged, or its family is unknown.
@@ -48,17 +50,17 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
                 '{"tokenizer_class": "AlbertTokenizer"}.'
             )
         check_folder_kind(folder, "model", "tokenizer")
-        wanted = " or ".join(row.files) if row else VOCABULARY
+        expected = " or ".join(row.files) if row else VOCABULARY
         if not folder.is_dir():
             place = "" if speech.shell else " The tokenizer of a model that has a name is bertie.load(NAME).tokenizer."
             raise DataError(f"{folder} is not a folder.{place}{model_hint(folder)}")
-        files = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
-        raise DataError(f"{folder} has neither tokenizer.json nor {wanted} (found: {files}).")
+        names = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
+        raise DataError(f"{folder} has neither tokenizer.json nor {expected} (found: {names}).")
     path = folder / there[0]
     if path.name == VOCABULARY:
-        row = row or BERT
-        named = {f"{role}_token": token for role, token in row.special.items()}
-        engine = bert_engine(read_vocabulary(path), {**named, **settings}, path)
+        row = row or BERT_FORMAT
+        tokens = {f"{role}_token": token for role, token in row.special.items()}
+        engine = bert_engine(read_vocabulary(path), {**tokens, **settings}, path)
         if row.japanese:  # the words come separated by spaces
             engine.normalizer, engine.pre_tokenizer = None, pre_tokenizers.WhitespaceSplit()
         _add_more(engine, settings, row, _add_later(engine, folder, settings))
@@ -67,19 +69,19 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
         return engine, row, []
     if path.name == BYTE_VOCABULARY:
         engine, row = _byte_level(folder, settings, row)
-        kept = []
+        files = []
     else:
         assert row is not None
         model = read_model(path)
         with guarded(path):
             engine = _sentencepiece(model, settings, row)
-        kept = [path.name]
+        files = [path.name]
     _add_tokens(engine, folder, settings, row)
     set_template(engine, settings, row)
-    return engine, row, kept
+    return engine, row, files
 
 
-def _byte_level(folder: Path, settings: Settings, row: Format | None) -> tuple[tokenizers.Tokenizer, Format]:
+def _byte_level(folder: Path, settings: TokenizerSettings, row: Format | None) -> tuple[tokenizers.Tokenizer, Format]:
     """Returns the tokenizer of vocab.json and merges.txt: tokens of bytes as printable characters (GPT-2), or of
     characters and word ends (the first GPT)."""
     vocabulary, merges = read_json(folder / BYTE_VOCABULARY), folder / MERGES
@@ -117,7 +119,7 @@ def _byte_level(folder: Path, settings: Settings, row: Format | None) -> tuple[t
     return engine, row
 
 
-def _sentencepiece(model: SentencePieceModel, settings: Settings, row: Format) -> tokenizers.Tokenizer:
+def _sentencepiece(model: SentencePieceModel, settings: TokenizerSettings, row: Format) -> tokenizers.Tokenizer:
     scored = [
         (piece, score - 100 if row.split_numbers and piece[-1:] == "," and piece[-2:-1].isdigit() else score)
         for piece, score in zip(model.pieces, model.scores, strict=True)
@@ -153,10 +155,10 @@ def _sentencepiece(model: SentencePieceModel, settings: Settings, row: Format) -
     return engine
 
 
-def _add_tokens(engine: tokenizers.Tokenizer, folder: Path, settings: Settings, row: Format) -> None:
+def _add_tokens(engine: tokenizers.Tokenizer, folder: Path, settings: TokenizerSettings, row: Format) -> None:
     """Marks the special tokens, and adds tokens that were added to the vocabulary later, with their ids."""
     already = _add_later(engine, folder, settings)
-    for role, content in names(settings, row, engine.get_vocab()).items():
+    for role, content in find_special_tokens(settings, row, engine.get_vocab()).items():
         if content not in already:
             eager = role == "mask" and row.eager_mask
             engine.add_special_tokens([_token(settings.get(f"{role}_token"), content, lstrip=eager)])
@@ -164,7 +166,7 @@ def _add_tokens(engine: tokenizers.Tokenizer, folder: Path, settings: Settings, 
     _add_more(engine, settings, row, already)
 
 
-def _add_later(engine: tokenizers.Tokenizer, folder: Path, settings: Settings) -> set[str]:
+def _add_later(engine: tokenizers.Tokenizer, folder: Path, settings: TokenizerSettings) -> set[str]:
     """Adds the tokens that have their own ids."""
     added = _added(folder, settings)
     for i, token in sorted(added.items()):
@@ -178,20 +180,20 @@ def _add_later(engine: tokenizers.Tokenizer, folder: Path, settings: Settings) -
     return {token.content for token in added.values()}
 
 
-def _add_more(engine: tokenizers.Tokenizer, settings: Settings, row: Format, already: Container[str]) -> None:
+def _add_more(engine: tokenizers.Tokenizer, settings: TokenizerSettings, row: Format, already: Container[str]) -> None:
     more = settings.get("additional_special_tokens")
     extra = [t for t in (more if isinstance(more, list) else row.extra) if isinstance(t, str) and t not in already]
     engine.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in extra])
 
 
-def _token(named: object, content: str, *, lstrip: bool) -> AddedToken:
+def _token(entry: object, content: str, *, lstrip: bool) -> AddedToken:
     flags = {"lstrip": lstrip, "normalized": False}
-    if isinstance(named, dict):
-        flags = {name: bool(named.get(name)) for name in TOKEN_FLAGS}
+    if isinstance(entry, dict):
+        flags = {name: bool(entry.get(name)) for name in TOKEN_FLAGS}
     return AddedToken(content, special=True, **flags)
 
 
-def _added(folder: Path, settings: Settings) -> dict[int, AddedToken]:
+def _added(folder: Path, settings: TokenizerSettings) -> dict[int, AddedToken]:
     """Returns tokens with their own ids: tokenizer_config.json's added_tokens_decoder, or the older
     added_tokens.json."""
     rows = settings.get("added_tokens_decoder")
@@ -212,10 +214,10 @@ def _added(folder: Path, settings: Settings) -> dict[int, AddedToken]:
     return {i: AddedToken(token) for token, i in older.items()}
 
 
-def set_template(engine: tokenizers.Tokenizer, settings: Settings, row: Format) -> None:
+def set_template(engine: tokenizers.Tokenizer, settings: TokenizerSettings, row: Format) -> None:
     """Sets the positions of the family's special tokens around one text and two."""
     ids = engine.get_vocab()
-    called = names(settings, row, ids)
+    called = find_special_tokens(settings, row, ids)
     if row.template is None and "cls" in called and "sep" in called:
         sep, cls = called["sep"], called["cls"]
         trim, space = settings.get("trim_offsets") is not False, bool(settings.get("add_prefix_space"))

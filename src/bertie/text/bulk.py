@@ -58,8 +58,8 @@ class BulkEncoder:
         """Returns the ids of all texts, concatenated (total,), and the bounds of the texts (len(texts) + 1,)."""
         if self._fast is not None and not self._marked(texts):
             try:
-                found = self._fast.encode_batch(texts, add_special_tokens=False)
-                return found.ids, found.offsets
+                encoding = self._fast.encode_batch(texts, add_special_tokens=False)
+                return encoding.ids, encoding.offsets
             except UnicodeEncodeError:
                 pass
         rows = self.ids(texts)
@@ -68,11 +68,11 @@ class BulkEncoder:
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         if self._fast is not None:
-            found: list[list[int]] = self._fast.encode_batch_list(texts, add_special_tokens=False)
+            rows: list[list[int]] = self._fast.encode_batch_list(texts, add_special_tokens=False)
             marked = self._marked(texts)
             for number, ids in zip(marked, _exact(self._engine, [texts[number] for number in marked]), strict=True):
-                found[number] = ids
-            return found
+                rows[number] = ids
+            return rows
         return self._cached(texts) if self._by_chunk else _exact(self._engine, texts)
 
     def _marked(self, texts: Sequence[str]) -> list[int]:
@@ -102,7 +102,7 @@ class BulkEncoder:
             fast = Tokenizer.from_json(plain.to_str())
         except (UnsupportedTokenizerError, ValueError):
             return None
-        expected = [found.ids for found in plain.encode_batch(_PROBE, add_special_tokens=False)]
+        expected = [encoding.ids for encoding in plain.encode_batch(_PROBE, add_special_tokens=False)]
         agrees = fast.encode_batch_list(_PROBE, add_special_tokens=False) == expected
         return fast if agrees else None
 
@@ -113,7 +113,7 @@ def exact(engine: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]]
 
 
 def _exact(engine: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    return [found.ids for found in engine.encode_batch_fast(list(texts), add_special_tokens=False)]
+    return [encoding.ids for encoding in engine.encode_batch_fast(list(texts), add_special_tokens=False)]
 
 
 def _whole(encode: Callable[[Sequence[str]], list[list[int]]], texts: Sequence[str]) -> list[list[int]]:

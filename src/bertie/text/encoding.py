@@ -63,7 +63,7 @@ def framed(parts: Sequence[Encoding], frame: Frame, token: Callable[[int], str],
     )
 
 
-def kept(a: int, b: int, special: int, max_length: int | None, truncation: Truncation) -> tuple[int, int]:
+def fit_sizes(a: int, b: int, special: int, max_length: int | None, truncation: Truncation) -> tuple[int, int]:
     """Returns how many of a and b tokens of two texts (b: 0 for one) are kept in addition to `special` special tokens.
 
     Raises DataError when the text is too long under "error", or the text to truncate is too short; UsageError when

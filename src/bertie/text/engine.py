@@ -223,8 +223,8 @@ def public_settings(engine: tokenizers.Tokenizer) -> dict[str, object]:
 
 def state(part: Any) -> dict[str, Any]:
     """Returns the settings of a part of the tokenizer, as in tokenizer.json."""
-    found: dict[str, Any] = json.loads(part.__getstate__())
-    return found
+    fields: dict[str, Any] = json.loads(part.__getstate__())
+    return fields
 
 
 def without_added_tokens(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
@@ -241,11 +241,11 @@ def spelled_out(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     tree: dict[str, Any] = json.loads(engine.to_str())
     if tree["model"]["type"] == "Unigram":
         special = {token["content"] for token in tree["added_tokens"] if token["special"]}
-        named = [token for i, token in enumerate(tree["model"]["vocab"]) if i != tree["model"]["unk_id"]]
-        for piece in named:
+        tokens = [token for i, token in enumerate(tree["model"]["vocab"]) if i != tree["model"]["unk_id"]]
+        for piece in tokens:
             if piece[0] in special:
                 piece[0] = f"\U0010fffe{piece[0]}"
-        renamed = {piece[0] for piece in named}
+        renamed = {piece[0] for piece in tokens}
         for token in tree["added_tokens"]:
             if f"\U0010fffe{token['content']}" in renamed:
                 token["content"] = f"\U0010fffe{token['content']}"

@@ -17,8 +17,8 @@ from bertie.files import read_json
 from bertie.registry import Registry
 from bertie.text.engine import SPECIAL_TOKENS, special_token
 
-Settings = Mapping[str, object]
-Normalize = Callable[[Settings, bytes], normalizers.Normalizer | None]
+TokenizerSettings = Mapping[str, object]
+Normalize = Callable[[TokenizerSettings, bytes], normalizers.Normalizer | None]
 """(tokenizer_config.json, a SentencePiece model's compiled rules) -> the first normalizer."""
 
 Algorithm = Literal["wordpiece", "wordpiece-likelihood", "bpe", "character-bpe", "unigram"]
@@ -29,7 +29,7 @@ VOCABULARY, BYTE_VOCABULARY, MERGES = "vocab.txt", "vocab.json", "merges.txt"
 TOKENIZER_FILES = ("tokenizer.json", VOCABULARY, BYTE_VOCABULARY, *MODEL_FILES)  # a folder with one has a tokenizer
 
 
-def _precompiled(settings: Settings, charsmap: bytes) -> normalizers.Normalizer | None:
+def _precompiled(settings: TokenizerSettings, charsmap: bytes) -> normalizers.Normalizer | None:
     return normalizers.Precompiled(charsmap) if charsmap else None
 
 
@@ -64,7 +64,7 @@ class Format:
     split_punctuation: bool = False  # none reaches over punctuation either, where the settings say split_by_punct
 
 
-def _quotes_and_accents(settings: Settings, charsmap: bytes, *, lowercase: bool) -> normalizers.Normalizer:
+def _quotes_and_accents(settings: TokenizerSettings, charsmap: bytes, *, lowercase: bool) -> normalizers.Normalizer:
     """ALBERT's and XLNet's preprocess_text: quotation marks, accents, case."""
     steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if not settings.get("keep_accents"):
@@ -74,12 +74,12 @@ def _quotes_and_accents(settings: Settings, charsmap: bytes, *, lowercase: bool)
     return normalizers.Sequence(steps + ([normalizers.Precompiled(charsmap)] if charsmap else []))
 
 
-def _one_space(settings: Settings, charsmap: bytes) -> normalizers.Normalizer:
+def _one_space(settings: TokenizerSettings, charsmap: bytes) -> normalizers.Normalizer:
     spaces = normalizers.Replace(Regex(" {2,}"), "▁")
     return normalizers.Sequence([normalizers.Precompiled(charsmap), spaces] if charsmap else [spaces])
 
 
-def _stripped(settings: Settings, charsmap: bytes) -> normalizers.Normalizer:
+def _stripped(settings: TokenizerSettings, charsmap: bytes) -> normalizers.Normalizer:
     """DeBERTa's: spaces at the ends are left out, several are one."""
     steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if settings.get("do_lower_case") is True else []
     steps += [normalizers.Strip(), *([normalizers.Precompiled(charsmap)] if charsmap else [])]
@@ -92,7 +92,7 @@ AROUND_BERT = ("[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1")
 AROUND_FAIRSEQ = ("<s> $A </s>", "<s> $A </s> </s> $B </s>")
 END = "<|endoftext|>"
 
-BERT = Format(
+BERT_FORMAT = Format(
     classes=("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer"),
     model_types=(
         "bert",
@@ -112,8 +112,8 @@ BERT = Format(
     start=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     free_after=1,
 )
-JAPANESE = replace(BERT, classes=("BertJapaneseTokenizer",), model_types=(), japanese=True)
-ROBERTA = Format(
+JAPANESE_FORMAT = replace(BERT_FORMAT, classes=("BertJapaneseTokenizer",), model_types=(), japanese=True)
+ROBERTA_FORMAT = Format(
     classes=("RobertaTokenizer", "LongformerTokenizer"),
     model_types=("roberta", "longformer"),
     special=FAIRSEQ,
@@ -122,7 +122,7 @@ ROBERTA = Format(
     start=("<s>", "<pad>", "</s>", "<unk>"),
     last=("<mask>",),
 )
-MODERNBERT = Format(  # BERT's special tokens around pieces of bytes; the two of a pair are of one segment
+MODERNBERT_FORMAT = Format(  # BERT's special tokens around pieces of bytes; the two of a pair are of one segment
     classes=("PreTrainedTokenizerFast",),
     model_types=("modernbert",),
     special=SPECIAL_TOKENS,
@@ -131,7 +131,7 @@ MODERNBERT = Format(  # BERT's special tokens around pieces of bytes; the two of
     algorithm="bpe",
     start=tuple(SPECIAL_TOKENS.values()),
 )
-MPNET = Format(  # BERT's pieces between RoBERTa's special tokens
+MPNET_FORMAT = Format(  # BERT's pieces between RoBERTa's special tokens
     classes=("MPNetTokenizer",),
     model_types=("mpnet",),
     special={**FAIRSEQ, "unk": "[UNK]"},
@@ -140,7 +140,7 @@ MPNET = Format(  # BERT's pieces between RoBERTa's special tokens
     start=("<s>", "<pad>", "</s>", "<unk>", "[UNK]"),
     last=("<mask>",),
 )
-DEBERTA = Format(
+DEBERTA_FORMAT = Format(
     classes=("DebertaV2Tokenizer",),
     model_types=("deberta-v2",),
     special=SPECIAL_TOKENS,
@@ -153,7 +153,7 @@ DEBERTA = Format(
     start=("[PAD]", "[CLS]", "[SEP]", "[UNK]"),
     last=("[MASK]",),
 )
-GPT2 = Format(  # one special token for all; padding has none of its own, and what is padding nobody reads
+GPT2_FORMAT = Format(  # one special token for all; padding has none of its own, and what is padding nobody reads
     classes=("GPT2Tokenizer",),
     model_types=("gpt2",),
     special=dict.fromkeys(("unk", "bos", "eos", "pad"), END),
@@ -161,7 +161,7 @@ GPT2 = Format(  # one special token for all; padding has none of its own, and wh
     algorithm="bpe",
     last=(END,),
 )
-OPENAI_GPT = Format(
+OPENAI_GPT_FORMAT = Format(
     classes=("OpenAIGPTTokenizer",),
     model_types=("openai-gpt",),
     special={"unk": "<unk>"},
@@ -170,7 +170,7 @@ OPENAI_GPT = Format(
     algorithm="character-bpe",
     start=("<unk>",),
 )
-XLMR = Format(  # fairseq's four tokens precede the pieces, without the model's own three
+XLMR_FORMAT = Format(  # fairseq's four tokens precede the pieces, without the model's own three
     classes=("XLMRobertaTokenizer",),
     model_types=("xlm-roberta",),
     special=FAIRSEQ,
@@ -181,8 +181,8 @@ XLMR = Format(  # fairseq's four tokens precede the pieces, without the model's 
     last=("<mask>",),
     start=("<s>", "<pad>", "</s>", "<unk>"),
 )
-CAMEMBERT = replace(
-    XLMR,
+CAMEMBERT_FORMAT = replace(
+    XLMR_FORMAT,
     classes=("CamembertTokenizer",),
     model_types=("camembert",),
     extra=("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"),
@@ -190,7 +190,7 @@ CAMEMBERT = replace(
     first=(("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)),
     start=("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"),
 )
-ALBERT = Format(
+ALBERT_FORMAT = Format(
     classes=("AlbertTokenizer",),
     model_types=("albert",),
     special=BRACKETED,
@@ -200,7 +200,7 @@ ALBERT = Format(
     split_numbers=True,
     start=("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
 )
-BIGBIRD = Format(
+BIGBIRD_FORMAT = Format(
     classes=("BigBirdTokenizer",),
     model_types=("big_bird",),
     special={**BRACKETED, "bos": "<s>", "eos": "</s>"},
@@ -211,7 +211,7 @@ BIGBIRD = Format(
     start=("<pad>", "</s>", "<s>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
 )
 T5_EXTRA = tuple(f"<extra_id_{i}>" for i in reversed(range(100)))
-T5 = Format(
+T5_FORMAT = Format(
     classes=("T5Tokenizer",),
     model_types=("t5",),
     special={"pad": "<pad>", "eos": "</s>", "unk": "<unk>"},
@@ -221,7 +221,7 @@ T5 = Format(
     last=T5_EXTRA,
     start=("<pad>", "</s>", "<unk>"),
 )
-XLNET = Format(
+XLNET_FORMAT = Format(
     classes=("XLNetTokenizer",),
     model_types=("xlnet",),
     special={**FAIRSEQ, "cls": "<cls>", "sep": "<sep>"},
@@ -234,20 +234,20 @@ XLNET = Format(
 )
 ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")  # say nothing of the rules: tokenizer.json does, or the family
 FORMATS = (
-    BERT,
-    JAPANESE,
-    ROBERTA,
-    MODERNBERT,
-    MPNET,
-    DEBERTA,
-    OPENAI_GPT,
-    GPT2,
-    XLMR,
-    CAMEMBERT,
-    ALBERT,
-    BIGBIRD,
-    T5,
-    XLNET,
+    BERT_FORMAT,
+    JAPANESE_FORMAT,
+    ROBERTA_FORMAT,
+    MODERNBERT_FORMAT,
+    MPNET_FORMAT,
+    DEBERTA_FORMAT,
+    OPENAI_GPT_FORMAT,
+    GPT2_FORMAT,
+    XLMR_FORMAT,
+    CAMEMBERT_FORMAT,
+    ALBERT_FORMAT,
+    BIGBIRD_FORMAT,
+    T5_FORMAT,
+    XLNET_FORMAT,
 )
 
 
@@ -259,7 +259,7 @@ BY_FAMILY: Registry[Format] = Registry(
 """The format of each model_type. The packages of families add theirs, which may be one of those above."""
 
 
-def find(folder: Path, settings: Settings) -> Format | None:
+def find_format(folder: Path, settings: TokenizerSettings) -> Format | None:
     """Returns the format of a folder: from Bertie's own entry, its tokenizer class, or its model's family.
 
     The class is that of tokenizer_config.json, or of config.json, as in older folders.
@@ -274,16 +274,16 @@ def find(folder: Path, settings: Settings) -> Format | None:
     model_type = (
         model_type.removeprefix("bertie-") if isinstance(model_type, str) else None
     )  # as models/codec.py writes
-    named = settings.get("tokenizer_class") or config.get("tokenizer_class")
-    named = named.removesuffix("Fast") if isinstance(named, str) else None
+    class_name = settings.get("tokenizer_class") or config.get("tokenizer_class")
+    class_name = class_name.removesuffix("Fast") if isinstance(class_name, str) else None
     for row in FORMATS:
-        if family in row.model_types or named in row.classes:
+        if family in row.model_types or class_name in row.classes:
             return row
     if family in BY_FAMILY:
         return BY_FAMILY[str(family)]
-    if named is not None and named not in ANY_CLASS and not (folder / "tokenizer.json").is_file():
+    if class_name is not None and class_name not in ANY_CLASS and not (folder / "tokenizer.json").is_file():
         raise DataError(
-            f"{folder}: tokenizer_class is {named[:80]!r}, which needs custom code that Bertie does not have. "
+            f"{folder}: tokenizer_class is {class_name[:80]!r}, which needs custom code that Bertie does not have. "
             "Save a tokenizer.json with the library of this class. Supported classes: "
             f"{', '.join(name for row in FORMATS for name in row.classes)}."
         )
@@ -293,13 +293,13 @@ def find(folder: Path, settings: Settings) -> Format | None:
 def guess(vocabulary: Container[str]) -> Format:
     """Returns the format of a vocabulary from its special tokens, when there is no other information."""
     if "[CLS]" in vocabulary:
-        return BERT if "<pad>" not in vocabulary else ALBERT
+        return BERT_FORMAT if "<pad>" not in vocabulary else ALBERT_FORMAT
     if "<s>" in vocabulary and "<mask>" in vocabulary:
-        return XLNET if "<cls>" in vocabulary else ROBERTA
-    return GPT2 if END in vocabulary else BERT
+        return XLNET_FORMAT if "<cls>" in vocabulary else ROBERTA_FORMAT
+    return GPT2_FORMAT if END in vocabulary else BERT_FORMAT
 
 
-def names(settings: Settings, row: Format, vocabulary: Container[str]) -> dict[str, str]:
+def find_special_tokens(settings: TokenizerSettings, row: Format, vocabulary: Container[str]) -> dict[str, str]:
     """Returns the special tokens: role -> token.
 
     They are those of tokenizer_config.json. For missing roles, the usual token is used if the vocabulary has it.

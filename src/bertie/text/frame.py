@@ -47,12 +47,12 @@ class Frame:
         return self.around(self.gap_types, [[t] * n for t, n in zip(self.text_types, lengths, strict=True)])
 
 
-def frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> tuple[Frame, Frame]:
+def find_frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> tuple[Frame, Frame]:
     """Returns the frames of one and of two texts from the library's post-processor; without one, BERT's.
 
     Raises DataError for a frame that no model could read.
     """
-    one, two = found = _frames(engine, cls, sep)
+    one, two = both = _frames(engine, cls, sep)
     for frame, texts in ((one, 1), (two, 2)):
         if len(frame.text_types) != texts:
             raise DataError(f"The template for {texts} text(s) has {len(frame.text_types)} texts.")
@@ -60,7 +60,7 @@ def frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> tu
             raise DataError(f"A template has segment {most:,}; it must be below {MAX_SEGMENTS}.")
         if unknown := [i for i in itertools.chain(*frame.gaps) if engine.id_to_token(i) is None]:
             raise DataError(f"A template has the id {unknown[0]:,}, which is not in the vocabulary.")
-    return found
+    return both
 
 
 def _frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> tuple[Frame, Frame]:

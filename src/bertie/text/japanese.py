@@ -41,9 +41,9 @@ class JapaneseWords:
         kind, cut = settings.get("word_tokenizer_type", "basic"), settings.get("subword_tokenizer_type", "wordpiece")
         off = [name for name in ("do_word_tokenize", "do_subword_tokenize") if settings.get(name) is False]
         if kind != "mecab" or cut not in SUBWORDS or off:
-            told = ", ".join(f"{name}: false" for name in off) or f"{str(kind)[:40]} and {str(cut)[:40]}"
+            options = ", ".join(f"{name}: false" for name in off) or f"{str(kind)[:40]} and {str(cut)[:40]}"
             raise DataError(
-                f"BertJapaneseTokenizer with {told} is not supported. Supported: word_tokenizer_type mecab, with "
+                f"BertJapaneseTokenizer with {options} is not supported. Supported: word_tokenizer_type mecab, with "
                 f"subword_tokenizer_type {' or '.join(SUBWORDS)}."
             )
         own = settings.get("mecab_kwargs") or {}
@@ -61,12 +61,12 @@ class JapaneseWords:
         parts: list[str] = []
         origins: list[tuple[int, int]] = []
         last = 0
-        for found in [*self._added.finditer(text), None]:
-            self._read(text, last, found.start() if found else len(text), parts, origins)
-            if found:
-                parts.append(found[0])
-                origins += [*((i, i + 1) for i in range(*found.span())), (found.end(), found.end())]
-                last = found.end()
+        for match in [*self._added.finditer(text), None]:
+            self._read(text, last, match.start() if match else len(text), parts, origins)
+            if match:
+                parts.append(match[0])
+                origins += [*((i, i + 1) for i in range(*match.span())), (match.end(), match.end())]
+                last = match.end()
         return " ".join(parts), np.array([*origins, (len(text), len(text))], np.intp).reshape(-1, 2)
 
     def _read(self, text: str, start: int, stop: int, parts: list[str], origins: list[tuple[int, int]]) -> None:
@@ -93,20 +93,20 @@ class JapaneseWords:
             read, places = normalized(word)
             origins = [(here[first][0], here[end - 1][1]) for first, end in places]
             return [(_UNKNOWN if c.isspace() else c, [origin]) for c, origin in zip(read, origins, strict=True)]
-        return [(found[0], here[slice(*found.span())]) for found in re.finditer(r"\S+", word)]
+        return [(match[0], here[slice(*match.span())]) for match in re.finditer(r"\S+", word)]
 
 
 def normalized(text: str) -> tuple[str, list[tuple[int, int]]]:
     """Returns the text in NFKC, and for each of its characters the first and the end of those it was made of."""
-    found = unicodedata.normalize("NFKC", text)
-    if found == text:
+    normal = unicodedata.normalize("NFKC", text)
+    if normal == text:
         return text, [(i, i + 1) for i in range(len(text))]
     starts = [i for i, c in enumerate(text) if not i or not (unicodedata.combining(c) or _JOINS.match(c))]
     bounds = list(zip(starts, [*starts[1:], len(text)], strict=True))
     parts = [unicodedata.normalize("NFKC", text[start:end]) for start, end in bounds]
-    if "".join(parts) != found:  # characters that join in another way: the origin of all is the entire text
-        return found, [(0, len(text))] * len(found)
-    return found, [bound for bound, part in zip(bounds, parts, strict=True) for _ in part]
+    if "".join(parts) != normal:  # characters that join in another way: the origin of all is the entire text
+        return normal, [(0, len(text))] * len(normal)
+    return normal, [bound for bound, part in zip(bounds, parts, strict=True) for _ in part]
 
 
 @cache

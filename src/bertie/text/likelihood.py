@@ -35,11 +35,11 @@ def learn(words: Mapping[str, int], *, pieces: Sequence[str], count: int, least:
         least: Minimum count of a pair.
     """
     state = _State(words, pieces, least)
-    found: list[str] = []
-    while len(found) < count and (pair := state.best()) is not None:
+    tokens: list[str] = []
+    while len(tokens) < count and (pair := state.best()) is not None:
         if (name := state.join(pair)) is not None:
-            found.append(name)
-    return found
+            tokens.append(name)
+    return tokens
 
 
 class _State:

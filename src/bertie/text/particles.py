@@ -60,8 +60,8 @@ def final(word: str) -> int:
 
 def fitting(word: str, after_consonant: str, after_vowel: str) -> str:
     """Returns the form of a particle that follows a word."""
-    found = final(word)
-    vowel = not found or (found == _RIEUL and after_consonant == "으로")
+    letter = final(word)
+    vowel = not letter or (letter == _RIEUL and after_consonant == "으로")
     return after_vowel if vowel else after_consonant
 
 
@@ -84,8 +84,8 @@ def is_ending(rest: str) -> bool:
 def resolve_particles(text: str) -> str:
     """Returns a text whose choices of particles, 을(를) or 을/를, are replaced by the fitting form."""
 
-    def choose(found: re.Match[str]) -> str:
-        word, consonant, vowel, optional = found.groups()
+    def choose(match: re.Match[str]) -> str:
+        word, consonant, vowel, optional = match.groups()
         if optional == "으":
             return word + fitting(word, "으로", "로").removesuffix("로")
         return word + (fitting(word, "이", "") if optional else fitting(word, consonant, vowel))

@@ -160,7 +160,7 @@ def _count(result: TokenizerReport, word: str, ids: list[int], unk_id: int) -> N
 
 def script(word: str) -> str:
     """Returns the script of a word's first letter (Latin, Hangul, Han ...), "number", or "symbol"."""
-    return next((found for found in map(_script, word) if found not in ("number", "symbol")), _script(word[:1]))
+    return next((kind for kind in map(_script, word) if kind not in ("number", "symbol")), _script(word[:1]))
 
 
 def main_script(text: str) -> str:

@@ -31,7 +31,7 @@ class Resized:
     left_out: Mapping[str, str] = field(default_factory=dict)
 
 
-def extend(tokenizer: Tokenizer, words: Iterable[str]) -> Resized:
+def add_tokens(tokenizer: Tokenizer, words: Iterable[str]) -> Resized:
     """Returns a tokenizer with each of the words as one token, at the end of the vocabulary. Old ids do not change.
 
     A word that is one token already, or several words for this tokenizer, is skipped with the reason. In BPE, the
@@ -90,13 +90,13 @@ def trim_tokenizer(tokenizer: Tokenizer, texts: Iterable[str], *, keep: Collecti
     becomes unreadable.
     """
     tree = json.loads(tokenizer.engine.to_str())
-    kept = {*tokenizer.special_ids, *(token["id"] for token in tree["added_tokens"]), *keep} | _bytes(tokenizer)
+    ids = {*tokenizer.special_ids, *(token["id"] for token in tree["added_tokens"]), *keep} | _bytes(tokenizer)
     left = iter(texts)
     while chunk := list(itertools.islice(left, _CHUNK_TEXTS)):
-        kept.update(np.unique(tokenizer.flat_ids(chunk)[0]).tolist())
+        ids.update(np.unique(tokenizer.flat_ids(chunk)[0]).tolist())
     if tree["model"]["type"] == "BPE":
-        kept |= _steps(tree["model"], kept)
-    order = sorted(kept)
+        ids |= _steps(tree["model"], ids)
+    order = sorted(ids)
     new = {old: i for i, old in enumerate(order)}
     _renumber(tree, new)
     return Resized(_remade(tokenizer, tree), tuple((old,) for old in order))
@@ -117,26 +117,26 @@ def _bytes(tokenizer: Tokenizer) -> set[int]:
     """Returns the tokens of one byte."""
     vocabulary = tokenizer.engine.get_vocab()
     model = state(tokenizer.engine.model)
-    found = {vocabulary.get(f"<0x{byte:02X}>") for byte in range(256)} if model.get("byte_fallback") else set()
+    ids = {vocabulary.get(f"<0x{byte:02X}>") for byte in range(256)} if model.get("byte_fallback") else set()
     if "ByteLevel" in str(tokenizer.engine.pre_tokenizer):
-        found |= {vocabulary.get(character) for character in pre_tokenizers.ByteLevel.alphabet()}
-    return {i for i in found if i is not None}
+        ids |= {vocabulary.get(character) for character in pre_tokenizers.ByteLevel.alphabet()}
+    return {i for i in ids if i is not None}
 
 
-def _steps(model: Json, kept: set[int]) -> set[int]:
+def _steps(model: Json, ids: set[int]) -> set[int]:
     """Returns the intermediate tokens that BPE needs for the kept ones."""
     ways: dict[str, list[tuple[str, str]]] = {}
     for left, right in model["merges"]:
         ways.setdefault(left + right, []).append((left, right))
     pieces = {i: piece for piece, i in model["vocab"].items()}
-    found: set[str] = set()
-    left = [pieces[i] for i in kept if i in pieces]
+    parts: set[str] = set()
+    left = [pieces[i] for i in ids if i in pieces]
     while left:
         piece = left.pop()
-        if piece not in found:
-            found.add(piece)
+        if piece not in parts:
+            parts.add(piece)
             left += [half for way in ways.get(piece, ()) for half in way]
-    return {model["vocab"][piece] for piece in found}
+    return {model["vocab"][piece] for piece in parts}
 
 
 def _renumber(tree: JsonObject, new: Mapping[int, int]) -> None:

@@ -43,13 +43,13 @@ class SentencePieceModel:
     def merges(self) -> list[tuple[str, str]]:
         """Returns the pairs that BPE merges, ordered by the id of the result, since the model contains only results."""
         ids = {piece: i for i, piece in enumerate(self.pieces)}
-        found = []
+        pairs = []
         for piece, i in ids.items():
             if self.kinds[i] == NORMAL:
                 halves = ((piece[:cut], piece[cut:]) for cut in range(1, len(piece)))
                 known = [(ids[left], ids[right], left, right) for left, right in halves if left in ids and right in ids]
-                found += [(left, right) for _, _, left, right in sorted(known)]
-        return found
+                pairs += [(left, right) for _, _, left, right in sorted(known)]
+        return pairs
 
 
 def read_model(path: Path) -> SentencePieceModel:

@@ -113,7 +113,7 @@ def _unwrap(paragraph: str) -> str:
     return " ".join(lines)
 
 
-def lines(text: str) -> list[str]:
+def split_lines(text: str) -> list[str]:
     """Returns one sentence per line."""
     return [line for line in map(str.strip, text.split("\n")) if line]
 
@@ -172,7 +172,7 @@ class PlainText:
 
 
 SPLITTERS: Registry[Splitter] = Registry(
-    "sentence splitter", [("rules", rules), ("sentencex", sentencex), ("kiwi", kiwi), ("lines", lines)]
+    "sentence splitter", [("rules", rules), ("sentencex", sentencex), ("kiwi", kiwi), ("lines", split_lines)]
 )
 
 

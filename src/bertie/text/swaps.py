@@ -40,27 +40,27 @@ class Swaps:
     @classmethod
     def of(cls, pairs: Iterable[tuple[str, str]]) -> "Swaps":
         """Returns both directions of pairs. The first partner of a word counts."""
-        found, names, firsts = dict[str, str](), set[str](), set[str]()
+        partners, names, firsts = dict[str, str](), set[str](), set[str]()
         for first, second in pairs:
             firsts.add(first.lower())
-            found.setdefault(first.lower(), second)
-            found.setdefault(second.lower(), first)
+            partners.setdefault(first.lower(), second)
+            partners.setdefault(second.lower(), first)
             names |= {word.lower() for word in (first, second) if word[:1].isupper()}
-        return cls(found, frozenset(names), frozenset(firsts))
+        return cls(partners, frozenset(names), frozenset(firsts))
 
     def __call__(self, text: str) -> str:
         """Returns the text with all words exchanged; the same text where it has none of them."""
-        return _WORD.sub(lambda found: self._partner(found, text), text)
+        return _WORD.sub(lambda match: self._partner(match, text), text)
 
     def side(self, text: str) -> int | None:
         """Returns 0 if all exchanged words of a text are first words of pairs, 1 if none is; None otherwise."""
-        words = [found for found in _WORD.finditer(text) if self._partner(found, text) != found[0]]
-        sides = {self._key(found[0]) not in self.firsts for found in words}
+        words = [match for match in _WORD.finditer(text) if self._partner(match, text) != match[0]]
+        sides = {self._key(match[0]) not in self.firsts for match in words}
         return int(sides.pop()) if len(sides) == 1 else None
 
     def count(self, text: str) -> int:
         """Returns the number of words that are exchanged."""
-        return sum(self._partner(found, text) != found[0] for found in _WORD.finditer(text))
+        return sum(self._partner(match, text) != match[0] for match in _WORD.finditer(text))
 
     def _key(self, word: str) -> str:
         """Returns the word of a pair with which a word begins."""
@@ -71,8 +71,8 @@ class Swaps:
         )
         return next(starts, word)
 
-    def _partner(self, found: re.Match[str], text: str) -> str:
-        word = found[0]
+    def _partner(self, match: re.Match[str], text: str) -> str:
+        word = match[0]
         if _HANGUL.match(word):
             start = self._key(word)
             partner = self.pairs.get(start)
@@ -82,7 +82,7 @@ class Swaps:
         partner = self.pairs.get(key)
         if partner is None or (key in self.names and not base[:1].isupper()):
             return word
-        if key == "her" and "him" in self.pairs and _OBJECT.match(text, found.end()):
+        if key == "her" and "him" in self.pairs and _OBJECT.match(text, match.end()):
             partner = "him"
         return _in_case(partner, base) + mark + ending
 

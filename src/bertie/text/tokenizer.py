@@ -22,9 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 from bertie.console import console
 from bertie.errors import BadFile, DataError, UsageError, WrongValue, arguments, nearest
 from bertie.files import read_json, read_small, write_bytes, write_json
-from bertie.text.assemble import TOKEN_FLAGS, build, byte_files
+from bertie.text.assemble import TOKEN_FLAGS, assemble_tokenizer, byte_files
 from bertie.text.bulk import SURROGATES, BulkEncoder, exact
-from bertie.text.encoding import Encoding, Truncation, framed, kept, whole_characters
+from bertie.text.encoding import Encoding, Truncation, fit_sizes, framed, whole_characters
 from bertie.text.engine import (
     FILE_CLASS,
     MAX_FILE_BYTES,
@@ -37,8 +37,8 @@ from bertie.text.engine import (
     spelled_out,
     state,
 )
-from bertie.text.formats import BYTE_VOCABULARY, VOCABULARY, Format, find, guess, names
-from bertie.text.frame import Frame, frames
+from bertie.text.formats import BYTE_VOCABULARY, VOCABULARY, Format, find_format, find_special_tokens, guess
+from bertie.text.frame import Frame, find_frames
 from bertie.text.japanese import JapaneseWords
 from bertie.text.korean import Morphemes
 from bertie.text.sentence import length_file
@@ -88,7 +88,7 @@ class Tokenizer:
         marked = {token.content for token in added.values() if token.special} or self._vocabulary.keys()
         for row in (format, guess(self._vocabulary)):
             if row is not None:
-                self.format, self.special_tokens = row, names(self.settings, row, marked)
+                self.format, self.special_tokens = row, find_special_tokens(self.settings, row, marked)
                 if self._vocabulary.keys() >= {*self.special_tokens.values()}:
                     break
         self._special = {role: engine.token_to_id(token) for role, token in self.special_tokens.items()}
@@ -105,7 +105,7 @@ class Tokenizer:
                 f"The vocabulary has {len(self._vocabulary):,} tokens, but its largest id is "
                 f"{self.vocab_size - 1:,}: the file is damaged, or is not the vocabulary of a model."
             )
-        self.frames: tuple[Frame, Frame] = frames(engine, self._special.get("cls"), self._special.get("sep"))
+        self.frames: tuple[Frame, Frame] = find_frames(engine, self._special.get("cls"), self._special.get("sep"))
         special = {i for i, token in added.items() if token.special}
         self.special_ids: frozenset[int] = frozenset(special.union(i for i in self._special.values() if i is not None))
         self.unused_ids: frozenset[int] = frozenset(i for t, i in self._vocabulary.items() if _UNUSED.fullmatch(t))
@@ -127,13 +127,13 @@ class Tokenizer:
         return self._special.get(role)
 
     def _needed(self, role: str) -> int:
-        found = self._special.get(role)
-        if found is None:
+        token = self._special.get(role)
+        if token is None:
             raise UsageError(
                 f"This tokenizer ({self.format.model_types[0]}) has no {role} token; it has "
                 f"{', '.join(f'{role} {token}' for role, token in self.special_tokens.items())}."
             )
-        return found
+        return token
 
     def __repr__(self) -> str:
         return f"Tokenizer({type(self.engine.model).__name__}, {self.vocab_size:,} tokens)"
@@ -187,21 +187,21 @@ class Tokenizer:
         folder = Path(folder)
         config, older = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
         settings = {**_settings(older), **_settings(config)}
-        format, file = find(folder, settings), folder / "tokenizer.json"
+        format, file = find_format(folder, settings), folder / "tokenizer.json"
         if file.exists():
             engine = read_engine(file)
             if (folder / VOCABULARY).exists():
                 check_same(read_vocabulary(folder / VOCABULARY), engine, folder)
-            kept = [name for name in (format.files if format else ()) if name.endswith(".model")]
+            copied = [name for name in (format.files if format else ()) if name.endswith(".model")]
         else:
-            engine, format, kept = build(folder, settings, format)
+            engine, format, copied = assemble_tokenizer(folder, settings, format)
         if _settings(length_file(folder)).get("do_lower_case") is True and make_lowercase(engine):
             settings["tokenizer_class"] = FILE_CLASS  # its own class would build a normalizer that is not lowercase
         if settings.get("truncation_side") == "left":
             console.warn(
                 f"{config}: truncation_side is left, but Bertie keeps the beginning of a text that is too long."
             )
-        files = {name: read_small(folder / name, most=MAX_FILE_BYTES) for name in kept if (folder / name).is_file()}
+        files = {name: read_small(folder / name, most=MAX_FILE_BYTES) for name in copied if (folder / name).is_file()}
         try:
             return cls(engine, settings=settings, format=format, files=files)
         except DataError as error:
@@ -295,7 +295,7 @@ class Tokenizer:
             a, b = next(pieces), None if isinstance(text, str) else next(pieces)
             size_a, size_b = len(a.ids), len(b.ids) if b else 0
             special = self.frames[b is not None].size
-            keep_a, keep_b = kept(size_a, size_b, special, max_length, truncation)
+            keep_a, keep_b = fit_sizes(size_a, size_b, special, max_length, truncation)
             if cut := size_a - keep_a + size_b - keep_b:
                 a, b = a[:keep_a], b and b[:keep_b]
             result.append(self._framed(a, b, cut))
@@ -323,12 +323,12 @@ class Tokenizer:
         starts = [0]
         while starts[-1] + room < len(body.ids):
             starts.append(starts[-1] + min(stride, room))
-        found = []
+        result = []
         for start in starts:
             part = body[start : start + room]
             outside = len(body.ids) - len(part.ids)
-            found.append(self._framed(part, None, outside) if head is None else self._framed(head, part, outside))
-        return found
+            result.append(self._framed(part, None, outside) if head is None else self._framed(head, part, outside))
+        return result
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns the token ids of each text without special tokens.
@@ -373,8 +373,8 @@ class Tokenizer:
 
     def continues_word(self, ids: ArrayLike) -> NDArray[np.bool_]:
         """Returns whether each id continues a word, for whole-word masking. (...) integers -> (...) bool"""
-        found: NDArray[np.bool_] = self._continues[np.asarray(ids)]
-        return found
+        flags: NDArray[np.bool_] = self._continues[np.asarray(ids)]
+        return flags
 
     def continuation(self, word: str) -> list[int] | None:
         """Returns the ids of a normalized word as the rest of a longer word: 이다 -> ##이다, the longest tokens first.
@@ -461,8 +461,8 @@ class Tokenizer:
         with reading():
             encodings = self._reader.encode_batch(read, add_special_tokens=False)
         result = []
-        for text, origin, found in zip(read, origins, encodings, strict=True):
-            offsets = found.offsets
+        for text, origin, encoding in zip(read, origins, encodings, strict=True):
+            offsets = encoding.offsets
             if self._composes and not unicodedata.is_normalized("NFC", text):
                 offsets = whole_characters(text, offsets)
             if origin is not None:
@@ -470,7 +470,7 @@ class Tokenizer:
                     (int(origin[start, 0]), int(origin[end - 1, 1] if end > start else origin[start, 0]))
                     for start, end in offsets
                 ]
-            result.append(Encoding.of_text(found.ids, found.tokens, offsets, found.word_ids))
+            result.append(Encoding.of_text(encoding.ids, encoding.tokens, offsets, encoding.word_ids))
         return result
 
     def _framed(self, a: Encoding, b: Encoding | None, overflow: int) -> Encoding:

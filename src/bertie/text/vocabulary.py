@@ -17,11 +17,11 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors,
 
 from bertie.console import console, counted
 from bertie.errors import DataError, UnknownName, UsageError, nearest
-from bertie.folders import Kind
+from bertie.folders import FolderKind
 from bertie.text import likelihood
 from bertie.text.assemble import set_template
 from bertie.text.engine import without_added_tokens
-from bertie.text.formats import BERT, MERGES, TOKEN_ROLES, TOKENIZER_FILES, Algorithm, Format
+from bertie.text.formats import BERT_FORMAT, MERGES, TOKEN_ROLES, TOKENIZER_FILES, Algorithm, Format
 from bertie.text.korean import Morphemes
 from bertie.text.normalize import Normalizer
 from bertie.text.tokenizer import Tokenizer
@@ -33,7 +33,7 @@ TRAINED_BY = {
     "character-bpe": "BPE merges of characters by pair count, with marked word ends; text is merged by rank",
     "unigram": "unigram language model by EM and pruning; text is split in the most probable way",
 }
-TOKENIZER_FOLDER = Kind(
+TOKENIZER_FOLDER = FolderKind(
     "tokenizer",
     begins=("tokenizer.json",),
     files=(*TOKENIZER_FILES, MERGES, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -88,7 +88,7 @@ def train_vocabulary(
     *,
     size: int = 30522,
     algorithm: Algorithm | None = None,
-    family: Format = BERT,
+    family: Format = BERT_FORMAT,
     normalizer: Normalizer | None = None,
     min_frequency: int = 2,
     limit_alphabet: int | None = None,
@@ -219,7 +219,9 @@ def _settings(family: Format, as_published: bool) -> dict[str, object]:
     }
     if as_published:
         settings |= {"tokenizer_class": family.classes[0], "add_prefix_space": True}
-    elif family is not BERT:  # their classes would make the family's published rules of it; this one reads our file
+    elif (
+        family is not BERT_FORMAT
+    ):  # their classes would make the family's published rules of it; this one reads our file
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
     return settings
 
@@ -233,26 +235,27 @@ def check_algorithm(name: str) -> None:
 def _left_out(words: dict[str, int], alphabet: set[str], marks: str) -> list[str]:
     """Returns the characters of the corpus without a token, the most frequent first, and says how many and which."""
     ranked, counts = _ranked(words)
-    found = [character for character in ranked if character not in alphabet]
-    if found:
-        share = sum(counts[character] for character in found) / counts.total()
-        told = (
-            f"The vocabulary leaves out {counted(len(found), 'character')} of {len(set(ranked) - {*marks}):,}, unknown "
-            f"when read ({100 * share:.2g}% of the text): {' '.join(found[:_LEFT_OUT_SHOWN])}"
-            f"{' ...' * (len(found) > _LEFT_OUT_SHOWN)}"
+    lacking = [character for character in ranked if character not in alphabet]
+    if lacking:
+        share = sum(counts[character] for character in lacking) / counts.total()
+        advice = (
+            f"The vocabulary leaves out {counted(len(lacking), 'character')} of {len(set(ranked) - {*marks}):,}, "
+            "unknown "
+            f"when read ({100 * share:.2g}% of the text): {' '.join(lacking[:_LEFT_OUT_SHOWN])}"
+            f"{' ...' * (len(lacking) > _LEFT_OUT_SHOWN)}"
         )
         if share > 1 - COVERAGE:  # more than what is rare
-            console.warn(f"A larger --size or --limit-alphabet keeps more characters. {told}")
+            console.warn(f"A larger --size or --limit-alphabet keeps more characters. {advice}")
         else:
-            console.say(told)
-    return found
+            console.say(advice)
+    return lacking
 
 
 def covering_characters(words: dict[str, int]) -> list[str]:
     """Returns the fewest characters that cover COVERAGE of all occurrences, the most frequent first."""
     ranked, counts = _ranked(words)
-    wanted, covered, count = COVERAGE * counts.total(), 0, 0
-    while count < len(ranked) and covered < wanted:
+    target, covered, count = COVERAGE * counts.total(), 0, 0
+    while count < len(ranked) and covered < target:
         covered += counts[ranked[count]]
         count += 1
     return ranked[:count]
@@ -392,7 +395,7 @@ def _finished(engine: tokenizers.Tokenizer, family: Format, *, prefixed: bool) -
         else:
             pieces[token] = len(pieces)
     engine = tokenizers.Tokenizer.from_str(json.dumps(tree))
-    mask = family.special.get("mask") if family is not BERT and family.eager_mask else None
+    mask = family.special.get("mask") if family is not BERT_FORMAT and family.eager_mask else None
     engine.add_special_tokens(
         [AddedToken(t, lstrip=t == mask, normalized=False, special=True) for t in (*family.start, *family.last)]
     )

@@ -36,7 +36,7 @@ class Trainable(Protocol):
         ...
 
 
-class Source(Protocol):
+class BatchSource(Protocol):
     """Protocol of a source of batches."""
 
     @property

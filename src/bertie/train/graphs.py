@@ -38,7 +38,7 @@ _OUTER_SITES = 8  # sites of dropout in embeddings and heads, at most
 
 
 @dataclass(frozen=True)
-class Shape:
+class RecordedShape:
     """What a recording is for: batches of so many sequences, rows and predictions, as the first of a step or not."""
 
     longest: int
@@ -53,7 +53,7 @@ class Shape:
         predictions = max((len(fixed.labels[name]) for name, axis in axes.items() if axis == "position"), default=0)
         return cls(fixed.layout.max_seqlen, fixed.size, len(fixed.input_ids), predictions, first)
 
-    def holds(self, other: "Shape") -> bool:
+    def holds(self, other: "RecordedShape") -> bool:
         """Whether a batch of another shape can be filled up to this one, with few more rows."""
         same = (self.longest, self.texts, self.first) == (other.longest, other.texts, other.first)
         enough = self.rows >= other.rows and self.predictions >= other.predictions
@@ -93,8 +93,8 @@ class RecordedPasses:
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.sites = SITES * model.config.num_hidden_layers + _OUTER_SITES
-        self.recordings: dict[Shape, Recording] = {}
-        self.occurred: Counter[Shape] = Counter()
+        self.recordings: dict[RecordedShape, Recording] = {}
+        self.occurred: Counter[RecordedShape] = Counter()
         self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
         self.why_not = ""
         """Why no pass is recorded any more: one waits for the GPU."""
@@ -115,7 +115,7 @@ class RecordedPasses:
         first = all(parameter.grad is None for parameter in self.parameters)
         if not first:
             self._adopt()
-        shape = Shape.of(fixed, axes, first)
+        shape = RecordedShape.of(fixed, axes, first)
         if shape not in self.recordings and self.device.type == "cuda":
             fixed, shape = self._record_or_fill(batch, fixed, shape)
         scales = torch.tensor([1 / (counts[name] or 1) for name in self.objective.counts(batch)])
@@ -135,7 +135,7 @@ class RecordedPasses:
             for name, part in report.items()
         }
 
-    def _record_or_fill(self, batch: Batch, fixed: Batch, shape: Shape) -> tuple[Batch, Shape]:
+    def _record_or_fill(self, batch: Batch, fixed: Batch, shape: RecordedShape) -> tuple[Batch, RecordedShape]:
         """Records a shape that occurs repeatedly, or returns the batch in a larger recorded shape."""
         larger = min((one for one in self.recordings if one.holds(shape)), key=lambda one: one.rows, default=None)
         self.occurred[shape] += 1
@@ -161,7 +161,7 @@ class RecordedPasses:
             elif parameter.grad is not gradient:
                 gradient.copy_(parameter.grad)
 
-    def _record(self, shape: Shape, fixed: Batch) -> None:
+    def _record(self, shape: RecordedShape, fixed: Batch) -> None:
         """Records the passes of a batch; where that fails, `why_not` says why. It changes no gradient."""
         batch, first = fixed.to(self.device), shape.first
         scales = torch.ones(len(self.objective.counts(fixed.host)), device=self.device)

@@ -56,7 +56,7 @@ class MetricsLog:
             self._file.close()
 
 
-def read(run: Path) -> list[JsonObject]:
+def read_log(run: Path) -> list[JsonObject]:
     """Returns the lines of a run's metrics.jsonl, or none without such a file. Raises DataError for a damaged line."""
     path = run / METRICS
     try:

@@ -37,7 +37,7 @@ from bertie.nn import graphs
 from bertie.nn.memory import keep_memory
 from bertie.settings import Config, flatten
 from bertie.train import checkpoint, log, precision, rendezvous, sharding
-from bertie.train.base import ResizableSource, Source, Trainable
+from bertie.train.base import BatchSource, ResizableSource, Trainable
 from bertie.train.callbacks import LOSS, Callback, Callbacks, StopTraining, TrainingRun
 from bertie.train.checkpoint import Checkpoint
 from bertie.train.config import OptimConfig, TrainConfig
@@ -46,12 +46,12 @@ from bertie.train.graphs import RecordedPasses
 from bertie.train.log import MetricsLog
 from bertie.train.optim import OptimizerGroup
 from bertie.train.prefetch import ahead
-from bertie.train.resume import FREE_SETTINGS, check_identity, find
+from bertie.train.resume import FREE_SETTINGS, check_identity, find_checkpoint
 from bertie.train.schedule import lr_at
 from bertie.train.sharding import own, part_of
 from bertie.train.signals import StopRequest, stop_on_signals
 from bertie.train.step import RankBatch, backward, share
-from bertie.train.step_metrics import MetricAccumulator, PendingStep, Window, check_look
+from bertie.train.step_metrics import MetricAccumulator, MetricsWindow, PendingStep, check_look
 from bertie.train.trackers import callbacks_of
 
 RECENT_S = 10.0  # the speed that is shown is that of the last seconds
@@ -76,7 +76,7 @@ class Result:
 def fit(
     model: TorchModel,
     objective: Trainable,
-    source: Source,
+    source: BatchSource,
     *,
     train: TrainConfig,
     optim: OptimConfig,
@@ -138,10 +138,10 @@ def fit(
                 f"train.batch_size ({train.batch_size}) is smaller than the number of processes "
                 f"({world.size}). Set it to at least {world.size}."
             )
-        found = find(run, resume)
+        saved = find_checkpoint(run, resume)
         dtype = precision.choose_dtype(train.precision, device)
-        if found is not None and train.precision == "auto":  # as it began: the machine may be another
-            dtype = precision.named(found.state["identity"].get("train.precision"), dtype)
+        if saved is not None and train.precision == "auto":  # as it began: the machine may be another
+            dtype = precision.dtype_of_checkpoint(saved.state["identity"].get("train.precision"), dtype)
         if world.main:
             precision.tell_precision(precision.why(train.precision, dtype, device))
         stack.enter_context(precision.computing_in(model, dtype))
@@ -166,14 +166,14 @@ def fit(
                 stack.enter_context(graphs.graphed_layers(model.encoder))
             loop.meter = meter or loop.meter
             loop.callbacks = Callbacks([*callbacks_of(train), *callbacks])
-            start = loop.start(found, allow_change, begin)
+            start = loop.start(saved, allow_change, begin)
             if world.main and config is not None:
                 configs.save_settings(config, run / "run.yaml")
             metric = train.metric or LOSS
             loop.go(TrainingRun(run, flatten(settings), model, train.steps, start, metric, _looks(run, start)))
         if world.main and save_model is not None:
             save_model(run / "model")
-        lines = log.read(run)
+        lines = log.read_log(run)
     last = {line["kind"]: line for line in lines}
     result = Result(loop.done, last.get("train", {}), last.get("valid", {}), loop.reason, loop.micro_batch)
     loop.callbacks.end({"step": result.step, "train": result.train, "valid": result.valid})
@@ -215,7 +215,7 @@ class _Loop:
         self,
         model: TorchModel,
         objective: Trainable,
-        source: Source,
+        source: BatchSource,
         train: TrainConfig,
         optim_config: OptimConfig,
         run: Path,
@@ -242,29 +242,29 @@ class _Loop:
 
     def start(
         self,
-        found: Checkpoint | None,
+        saved: Checkpoint | None,
         allow_change: Collection[str] | None,
         begin: Callable[[Checkpoint | None], None] | None,
     ) -> int:
         """Loads the checkpoint to resume from, and returns the number of completed steps."""
         step, position = 0, 0
-        if found is not None:
-            check_identity(found, self.identity, allow_change)
-            if found.step > self.train.steps:
+        if saved is not None:
+            check_identity(saved, self.identity, allow_change)
+            if saved.step > self.train.steps:
                 raise UsageError(
-                    f"{found.folder} is beyond the last step: train.steps is "
+                    f"{saved.folder} is beyond the last step: train.steps is "
                     f"{self.train.steps:,}. Raise train.steps, or use another run folder."
                 )
-            self._load(found)
-            step, position = found.step, found.state["metrics_bytes"]
-            console.say(f"Resuming from {found.folder}.")
+            self._load(saved)
+            step, position = saved.step, saved.state["metrics_bytes"]
+            console.say(f"Resuming from {saved.folder}.")
         if self.world.add_counts({"step": step})["step"] != step * self.world.size:
             raise UsageError(f"Ranks see different checkpoints in {self.run}. All ranks must share the folder.")
         if self.world.main:
             if begin is not None:
-                begin(found)
-            if found is not None and not found.belongs_to(self.run):
-                log.copy_metrics(found.folder.parent, self.run, position)
+                begin(saved)
+            if saved is not None and not saved.belongs_to(self.run):
+                log.copy_metrics(saved.folder.parent, self.run, position)
             self.log = MetricsLog(self.run, position, step=step)
         return step
 
@@ -494,20 +494,20 @@ class _Loop:
         stopped.by_hand = self.request.name == "SIGINT"
         raise stopped
 
-    def _load(self, found: Checkpoint) -> None:
+    def _load(self, saved: Checkpoint) -> None:
         """Restores weights, optimizer and the sums that are not logged yet."""
-        weights, ours = found.tensors(checkpoint.MODEL), _weights(self.model)
-        where = str(found.folder / checkpoint.MODEL)
+        weights, ours = saved.tensors(checkpoint.MODEL), _weights(self.model)
+        where = str(saved.folder / checkpoint.MODEL)
         if {name: t.shape for name, t in weights.items()} != {name: t.shape for name, t in ours.items()}:
             raise DataError(f"{where} has the weights of a model of another shape.")
         for name, tensor in ours.items():
             own(tensor).copy_(part_of(weights[name], tensor))
-        self.updates.load(found.tensors(checkpoint.OPTIMIZER), str(found.folder))
-        self.metrics.window = Window(**found.state["window"])
-        self.before_s, self.evaluated_at = found.state["elapsed_s"], found.state["evaluated_at"]
-        self.meter.resume(found.state.get("usage", {}))
-        if found.belongs_to(self.run):
-            self.saved_at = found.step
+        self.updates.load(saved.tensors(checkpoint.OPTIMIZER), str(saved.folder))
+        self.metrics.window = MetricsWindow(**saved.state["window"])
+        self.before_s, self.evaluated_at = saved.state["elapsed_s"], saved.state["evaluated_at"]
+        self.meter.resume(saved.state.get("usage", {}))
+        if saved.belongs_to(self.run):
+            self.saved_at = saved.step
 
     def _tick(self) -> None:
         """Adds the time since the last measurement to the training time."""
@@ -523,12 +523,12 @@ class _Loop:
 
 def _looks(run: Path, step: int) -> tuple[tuple[int, dict[str, float]], ...]:
     """Returns the steps and scores of a run's evaluations until a step."""
-    lines = [line for line in log.read(run) if line["kind"] == "valid" and line["step"] <= step]
+    lines = [line for line in log.read_log(run) if line["kind"] == "valid" and line["step"] <= step]
     return tuple((line.pop("step"), {name: line[name] for name in line if name != "kind"}) for line in lines)
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
     """Returns the parameters and the persistent buffers of a model, each once."""
-    kept = model.state_dict().keys()
-    named = [*model.named_parameters(), *model.named_buffers()]
-    return {name: tensor.detach() for name, tensor in named if name in kept}
+    names = model.state_dict().keys()
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    return {name: tensor.detach() for name, tensor in tensors if name in names}

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from bertie.errors import DataError, UsageError
-from bertie.models.partial import EMBEDDING_PREFIXES, check_layered, layer_of
+from bertie.models.partial import EMBEDDING_PREFIXES, check_layered, number_layer
 from bertie.registry import Registry
 from bertie.train.config import OptimConfig
 from bertie.train.muon import Muon
 from bertie.train.precision import choose_dtype
-from bertie.train.sharding import is_cut, joined, own, part_of
+from bertie.train.sharding import is_cut, join_shard, own, part_of
 
 FOREVER = 1e9  # a step so late that the moments' correction for their start from zero is exactly 1 in float32
 
@@ -77,7 +77,7 @@ class OptimizerGroup:
         """Returns the tensors to save, as "<parameter>/<what>": exp_avg, exp_avg_sq, step; none for parameters without
         updates."""
         return {
-            f"{part.name}/{what}": joined(tensor, part.owner) if tensor.ndim else tensor
+            f"{part.name}/{what}": join_shard(tensor, part.owner) if tensor.ndim else tensor
             for part in self.param_slices
             for optimizer in self.optimizers
             for what, tensor in optimizer.state.get(part.tensor, {}).items()
@@ -116,14 +116,14 @@ def param_slices(model: nn.Module, *, apart: bool = False) -> Iterator[ParamSlic
     """Yields the trainable parameters in the model's order. apart: each matrix of a fused projection separately, as a
     view."""
     modules = dict(model.named_modules())
-    layers = 1 + max((layer_of(name) for name, _ in model.named_parameters()), default=-1)
+    layers = 1 + max((number_layer(name) for name, _ in model.named_parameters()), default=-1)
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad or getattr(parameter, "is_derived", False):
             continue
         module = modules[name.rpartition(".")[0]]
         linear = isinstance(module, nn.Linear) and parameter is module.weight
         hidden = linear and not name.endswith("classifier.weight")
-        layer = layer_of(name)
+        layer = number_layer(name)
         below = layers - layer if layer >= 0 else layers + 1 if name.startswith(EMBEDDING_PREFIXES) else 0
         parts = getattr(module, "parts", 1) if linear and apart else 1
         if parts == 1:

@@ -11,13 +11,13 @@ from itertools import accumulate
 import xxhash
 
 from bertie.data.batch import Batch
-from bertie.train.base import Source
+from bertie.train.base import BatchSource
 
 
 class PhasedSource:
     """`parts`: each source with its steps, in order. Steps after the last phase use its source."""
 
-    def __init__(self, parts: Sequence[tuple[int, Source]]) -> None:
+    def __init__(self, parts: Sequence[tuple[int, BatchSource]]) -> None:
         self.sources = [source for _, source in parts]
         self.ends = list(accumulate(steps for steps, _ in parts))
 

@@ -59,7 +59,7 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if quick else torch.float32
 
 
-def named(name: object, otherwise: torch.dtype) -> torch.dtype:
+def dtype_of_checkpoint(name: object, otherwise: torch.dtype) -> torch.dtype:
     """Returns the compute dtype of that name in a checkpoint, or `otherwise` for an unknown name."""
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(str(name), otherwise)
 

@@ -27,7 +27,7 @@ def is_free(key: str, identity: Mapping[str, object]) -> bool:
     return key in FREE_SETTINGS and not (key == "train.eval_every" and looks)
 
 
-def find(run: Path, resume: str) -> Checkpoint | None:
+def find_checkpoint(run: Path, resume: str) -> Checkpoint | None:
     """Returns the checkpoint to resume from: the newest intact one (auto), none (never), or the one in the folder
     `resume`.
 

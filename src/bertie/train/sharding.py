@@ -154,7 +154,7 @@ def part_of(tensor: Tensor, like: Tensor) -> Tensor:
     return own(distribute_tensor(tensor.to(like.device), cut.device_mesh, cut.placements, src_data_rank=None))
 
 
-def joined(part: Tensor, like: Tensor) -> Tensor:
+def join_shard(part: Tensor, like: Tensor) -> Tensor:
     """Returns the sharded tensor with `part` as this rank's shard, split as `like`."""
     if not is_cut(like):
         return part

@@ -16,7 +16,7 @@ from bertie.data.draws import key
 from bertie.data.sequences import Sequences
 from bertie.models.loss import LossReport
 from bertie.models.model import TorchModel
-from bertie.train.base import ComparesExamples, Source, Trainable
+from bertie.train.base import BatchSource, ComparesExamples, Trainable
 from bertie.train.distributed import World
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class RankBatch:
         return [i for batch in self.batches for i in batch.sample_ids.tolist()]
 
 
-def share(source: Source, objective: Trainable, step: int, world: World) -> RankBatch:
+def share(source: BatchSource, objective: Trainable, step: int, world: World) -> RankBatch:
     """Returns this rank's part of step `step`, from 0. It uses no device, since other threads call it ahead of time."""
     batches = source.batches(step, rank=world.rank, world=world.size)
     counts = dict[str, float]()

@@ -1,7 +1,7 @@
 """The metrics of steps: sums of losses, before division.
 
 Sums stay on the device for one step, so that an accelerator does not wait for them. Then they are checked and added to
-a `Window`, which makes the next line of metrics.
+a `MetricsWindow`, which makes the next line of metrics.
 """
 
 import math
@@ -30,7 +30,7 @@ class Diverged(BertieError):
 
 
 @dataclass
-class Window:
+class MetricsWindow:
     """Sums since the last train line. It is part of every checkpoint as JSON, so that a line may span a resume."""
 
     steps: int = 0
@@ -62,7 +62,7 @@ class Window:
         }
 
     def state(self) -> JsonObject:
-        """Returns the arguments of an equal `Window`."""
+        """Returns the arguments of an equal `MetricsWindow`."""
         return asdict(self)
 
 
@@ -82,7 +82,7 @@ class MetricAccumulator:
     """The metrics of a run. Those of the last `lag` steps are not read yet."""
 
     def __init__(self, lag: int) -> None:
-        self.window = Window()
+        self.window = MetricsWindow()
         self.tokens, self.loss, self.grad_norm = 0, 0.0, 0.0  # all tokens so far; loss and norm of the last step read
         self._lag = lag
         self._unseen: deque[PendingStep] = deque()
@@ -107,10 +107,10 @@ class MetricAccumulator:
             weights = step.sums.weights
             self.loss = math.fsum(weights[name] * total / (step.counts[name] or 1) for name, total in totals.items())
 
-    def take(self) -> Window:
+    def take(self) -> MetricsWindow:
         """Returns the window since the last `take`, and starts a new one. Raises Diverged."""
         self.settle()
-        taken, self.window = self.window, Window()
+        taken, self.window = self.window, MetricsWindow()
         return taken
 
 
@@ -132,12 +132,12 @@ def _check_finite(step: PendingStep, totals: Mapping[str, float], grad_norm: flo
 
 
 @torch.no_grad()
-def measure(model: TorchModel, objective: Trainable, batches: Iterable[Batch]) -> dict[str, float]:
+def measure_batches(model: TorchModel, objective: Trainable, batches: Iterable[Batch]) -> dict[str, float]:
     """Returns loss, and <name>_loss and <name>_accuracy of each term, over all predictions of the batches.
 
     The mode of the model (training or evaluation) is not changed.
     """
-    window = Window()
+    window = MetricsWindow()
     device = next(model.parameters()).device
     for batch in batches:
         batch = batch.to(device)

@@ -55,7 +55,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Source:
+class AuditSource:
     """What a set reads: its files, and a table of texts with the column of a group, for classifiers."""
 
     paths: tuple[Path, ...] = ()
@@ -65,7 +65,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Measure:
+class AuditMeasure:
     """One number. items: what it was computed from. interval: computes its 95% interval.
 
     note: computes a remark, such as a p-value. neutral: the value without a preference. detail: whether the page shows
@@ -82,7 +82,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Examples:
+class FigureExamples:
     """Rows to read next to the figures: those that decide most."""
 
     title: str
@@ -128,12 +128,12 @@ class AuditSet(ABC, Generic[_Item]):
     wanted: ClassVar[str] = "Pass its files with --files PATH."
     """What to pass to have data for this set."""
 
-    def offered(self, source: Source) -> bool:
+    def offered(self, source: AuditSource) -> bool:
         """Returns whether there is something to read. Built-in items are always there."""
         return bool(source.paths)
 
     @abstractmethod
-    def read(self, subject: Subject, source: Source) -> Read[_Item]:
+    def read(self, subject: Subject, source: AuditSource) -> Read[_Item]:
         """Returns the items. Raises DataError for a damaged file or a missing column."""
 
     @abstractmethod
@@ -141,7 +141,7 @@ class AuditSet(ABC, Generic[_Item]):
         """Returns one JSON value for each item: its score, or a text that tells why it has none."""
 
     @abstractmethod
-    def measures(self, items: Sequence[_Item], scores: Sequence[Score]) -> dict[str, Measure]:
+    def measures(self, items: Sequence[_Item], scores: Sequence[Score]) -> dict[str, AuditMeasure]:
         """Returns the measures of scored items, by name."""
 
     @abstractmethod
@@ -175,12 +175,12 @@ class AuditSet(ABC, Generic[_Item]):
         copies = [self.copy_of(items[i], number) for number, i in rows]
         return copies, [[one[i] for _, i in rows] for one in scores]
 
-    def examples(self, items: Sequence[_Item], scores: Sequence[Score]) -> Examples | None:
+    def examples(self, items: Sequence[_Item], scores: Sequence[Score]) -> FigureExamples | None:
         """Returns rows to read, or None."""
         return None
 
 
-def known(tokenizer: Tokenizer, texts: Sequence[str]) -> bool:
+def has_known_words(tokenizer: Tokenizer, texts: Sequence[str]) -> bool:
     """Returns whether every word of some texts is in the vocabulary."""
     unknown = tokenizer.special_id("unk")
     return not any(unknown in ids for ids in tokenizer.ids(list(texts)))
@@ -192,7 +192,7 @@ def middle(values: NDArray[np.float64]) -> Interval:
     return float(low), float(high)
 
 
-def fraction(right: int, total: int, *, neutral: float | None = 50.0, detail: bool = False) -> Measure:
+def fraction(right: int, total: int, *, neutral: float | None = 50.0, detail: bool = False) -> AuditMeasure:
     """Returns a percentage of items that do not depend on each other, with its Wilson interval."""
 
     def interval() -> Interval:
@@ -201,7 +201,7 @@ def fraction(right: int, total: int, *, neutral: float | None = 50.0, detail: bo
         low, high = binomtest(right, total).proportion_ci(method="wilson")
         return 100 * low, 100 * high
 
-    return Measure(100 * right / total, total, interval, neutral=neutral, detail=detail, scale="%")
+    return AuditMeasure(100 * right / total, total, interval, neutral=neutral, detail=detail, scale="%")
 
 
 def of_units(
@@ -212,7 +212,7 @@ def of_units(
     neutral: dict[str, float],
     detail: Sequence[str] = (),
     centered: Sequence[str] = (),
-) -> dict[str, Measure]:
+) -> dict[str, AuditMeasure]:
     """Returns measures of the sums of units (U, K), with the bootstrap over the units.
 
     metrics_of: sums (..., K) -> metrics (...) each. A metric that is not defined, or without items, is omitted.
@@ -229,20 +229,22 @@ def of_units(
                 for metric, values in metrics_of(sums).items():
                     draws.setdefault(metric, []).append(values)
         drawn = np.concatenate(draws[name])
-        found: NDArray[np.float64] = drawn[np.isfinite(drawn)]  # a resample may lack what the metric divides by
+        finite: NDArray[np.float64] = drawn[np.isfinite(drawn)]  # a resample may lack what the metric divides by
         if name in centered:
-            found = np.maximum(found + own[name] - np.median(found), 0)
-        return middle(found)
+            finite = np.maximum(finite + own[name] - np.median(finite), 0)
+        return middle(finite)
 
     own = {name: float(value) for name, value in metrics_of(counts.sum(0)).items()}
     return {
-        name: Measure(value, items[name], partial(interval, name), neutral=neutral.get(name), detail=name in detail)
+        name: AuditMeasure(
+            value, items[name], partial(interval, name), neutral=neutral.get(name), detail=name in detail
+        )
         for name, value in own.items()
         if items.get(name) and np.isfinite(value)
     }
 
 
-def mean_of(name: str, values: Sequence[float], *, neutral: dict[str, float] | None = None) -> dict[str, Measure]:
+def mean_of(name: str, values: Sequence[float], *, neutral: dict[str, float] | None = None) -> dict[str, AuditMeasure]:
     """Returns the mean of independent items under a name, with the bootstrap over the items."""
 
     def metrics_of(sums: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:

@@ -12,7 +12,7 @@ from bertie.apps.audit.erase import remedy
 from bertie.apps.audit.figures import Scored, differences
 from bertie.apps.audit.flips import SWAPS_FILE, read_lists
 from bertie.apps.audit.price import fine_tuned
-from bertie.apps.audit.remedy import Place, check_removable, places, remove_concept, write_dense
+from bertie.apps.audit.remedy import VectorPlace, check_removable, list_places, remove_concept, write_dense
 from bertie.apps.audit.remedy_page import add_remedy_to_card
 from bertie.apps.audit.run import Asked, audit
 from bertie.apps.audit.sets import SETS
@@ -32,14 +32,14 @@ def pairs_of(path: Path | None, name: str) -> Swaps:
     return lists[chosen]
 
 
-def debias(
+def write_debiased_model(
     model: Path | str,
     texts: Sequence[str],
     out: Path,
     *,
     how: str = "leace",
     swaps: Swaps,
-    asked: Asked | None = None,
+    request: Asked | None = None,
     tuned: Mapping[str, FinetuneConfig] | None = None,
     seeds: int = _SEEDS,
     overwrite: bool = False,
@@ -51,7 +51,7 @@ def debias(
     without a part that can be changed, DataError for too few texts.
     """
     remedy(how)
-    source, asked = ModelFolder(model), asked or Asked(controls=False)
+    source, request = ModelFolder(model), request or Asked(controls=False)
     folder = source.path
     FolderKind.named("model").check(out, overwrite=overwrite, new=True)
     source.load(trainable=True)
@@ -59,8 +59,8 @@ def debias(
     loaded.training_facts.check_reads_texts("bertie debias")
     if loaded.tokenizer is None:
         raise UsageError(f"{folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder.")
-    if tuned and not any(_reads(config, place) for config in tuned.values() for place in places(loaded)):
-        changed = ", ".join(place.name for place in places(loaded))
+    if tuned and not any(_reads(config, place) for config in tuned.values() for place in list_places(loaded)):
+        changed = ", ".join(place.name for place in list_places(loaded))
         raise UsageError(
             f"What changes here ({changed}) is not read in fine-tuning, so its scores would be the same. Omit "
             "--finetune, and compare the vectors: bertie evaluate."
@@ -70,27 +70,27 @@ def debias(
     check_removable(loaded, texts, swaps, how)
     before = _price(loaded, texts, "before")
     subject = Subject(ModelInternals(loaded).engine("auto"), loaded.tokenizer)
-    removed, maps = remove_concept(loaded, subject, texts, swaps, how, seed=asked.seed)
-    with FolderKind.named("model").new(out, overwrite=overwrite) as made:
-        source.write_like(loaded, made)
+    removed, maps = remove_concept(loaded, subject, texts, swaps, how, seed=request.seed)
+    with FolderKind.named("model").new(out, overwrite=overwrite) as out_folder:
+        source.write_like(loaded, out_folder)
         for place, erasure in maps:
             if place.weights is None:
-                write_dense(made, erasure)
-    kept: list[dict[str, Scored]] = [{}, {}]
-    audits = [audit(one, asked, device=device, keep=into) for one, into in zip((folder, out), kept, strict=True)]
-    found = {
+                write_dense(out_folder, erasure)
+    scores: list[dict[str, Scored]] = [{}, {}]
+    audits = [audit(one, request, device=device, keep=into) for one, into in zip((folder, out), scores, strict=True)]
+    results = {
         "model": str(model),
         "how": how,
         "removed": [asdict(one) for one in removed],
         "pseudo_perplexity": {"before": before, "after": _price(loaded, texts, "after")},
         "fine_tuned": fine_tuned(folder, out, tuned or {}, seeds=seeds),
-        "figures": _both(*audits, *kept),
+        "figures": _both(*audits, *scores),
     }
-    add_remedy_to_card(out, found)
-    return found
+    add_remedy_to_card(out, results)
+    return results
 
 
-def _reads(config: FinetuneConfig, place: Place) -> bool:
+def _reads(config: FinetuneConfig, place: VectorPlace) -> bool:
     """Whether a fine-tuning run starts from the weights of a place: the pooler, or the masked-LM head for patterns."""
     return place.weights is not None and place.vectors == ("tokens" if config.task == "pattern" else "cls")
 
@@ -114,14 +114,14 @@ def _both(
     before: dict[str, Any], after: dict[str, Any], scores: dict[str, Scored], later_scores: dict[str, Scored]
 ) -> list[dict[str, Any]]:
     """Returns every figure before and after, and the paired difference."""
-    found, keys = list[dict[str, object]](), ("value", "low", "high", "items")
+    rows, keys = list[dict[str, object]](), ("value", "low", "high", "items")
     later = {(one["name"], each["name"]): each for one in after["sets"] for each in one["figures"]}
     for one in before["sets"]:
         name = one["name"]
         apart = differences(SETS[name], scores[name], later_scores[name], seed=before["seed"])
         for first in one["figures"]:
             if (second := later.get((name, first["name"]))) and first["name"] in apart:
-                found.append(
+                rows.append(
                     {
                         "set": one["title"],
                         "name": first["name"],
@@ -132,4 +132,4 @@ def _both(
                         "difference": asdict(apart[first["name"]]),
                     }
                 )
-    return found
+    return rows

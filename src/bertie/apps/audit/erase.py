@@ -45,9 +45,9 @@ def leace(vectors: NDArray[np.float64], sides: NDArray[np.float64]) -> Erasure:
     mean = vectors.mean(0)
     x, z = vectors - mean, (sides - sides.mean())[:, None]
     values, basis = np.linalg.eigh(x.T @ x / len(x))
-    kept = values > _EPS * values.max()
-    root = np.sqrt(np.where(kept, values, 0))
-    inverse = np.divide(1, root, out=np.zeros_like(root), where=kept)
+    nonzero = values > _EPS * values.max()
+    root = np.sqrt(np.where(nonzero, values, 0))
+    inverse = np.divide(1, root, out=np.zeros_like(root), where=nonzero)
     whiten, back = (basis * inverse) @ basis.T, (basis * root) @ basis.T
     left, size, _ = np.linalg.svd(whiten @ (x.T @ z / len(x)), full_matrices=False)
     left = left[:, size > _EPS]
@@ -61,15 +61,15 @@ def inlp(vectors: NDArray[np.float64], sides: NDArray[np.float64], *, rounds: in
     held = np.random.default_rng(seed).permutation(len(vectors) // 2) < len(vectors) // 10  # both of a pair
     test = np.repeat(held, 2)
     majority = max(sides[test].mean(), 1 - sides[test].mean())
-    found, scale = np.zeros((0, vectors.shape[1])), vectors.std() or 1.0
+    directions, scale = np.zeros((0, vectors.shape[1])), vectors.std() or 1.0
     removed = np.zeros((vectors.shape[1],) * 2)
     for _ in range(min(rounds, vectors.shape[1] - 1)):
         x = (vectors - vectors @ removed) / scale
         classifier = LogisticRegression(max_iter=300).fit(x[~test], sides[~test])
         if classifier.score(x[test], sides[test]) <= majority + NEAR:
             break
-        found = np.concatenate([found, classifier.coef_ - classifier.coef_ @ removed])
-        basis, size, _ = np.linalg.svd(found.T, full_matrices=False)
+        directions = np.concatenate([directions, classifier.coef_ - classifier.coef_ @ removed])
+        basis, size, _ = np.linalg.svd(directions.T, full_matrices=False)
         basis = basis[:, size > 1e-8 * size.max()]
         removed = basis @ basis.T
     return Erasure(removed, np.zeros(vectors.shape[1]))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.apps.audit.base import AuditSet, Measure, Score, middle
+from bertie.apps.audit.base import AuditMeasure, AuditSet, Score, middle
 
 SHUFFLES = 200  # the 2.5 and 97.5 percent points rest on 5 of them
 
@@ -46,13 +46,13 @@ class Figure:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> "Figure":
+    def from_json(cls, fields: Mapping[str, Any]) -> "Figure":
         """Returns what `as_json` wrote."""
-        controls = {name: Control(**found[name]) for name in ("random", "shuffled") if found[name]}
-        return cls(**{**found, **controls})
+        controls = {name: Control(**fields[name]) for name in ("random", "shuffled") if fields[name]}
+        return cls(**{**fields, **controls})
 
 
-def figures(
+def compute_figures(
     audited: AuditSet[object],
     items: Sequence[object],
     scores: Sequence[Score],
@@ -71,21 +71,21 @@ def figures(
 
 def scored(items: Sequence[object], scores: Sequence[Score]) -> Scored:
     """Returns the items that have a score, and their scores."""
-    kept = [(item, score) for item, score in zip(items, scores, strict=True) if not isinstance(score, str)]
-    return [item for item, _ in kept], [score for _, score in kept]
+    pairs = [(item, score) for item, score in zip(items, scores, strict=True) if not isinstance(score, str)]
+    return [item for item, _ in pairs], [score for _, score in pairs]
 
 
 def _shuffled(
     audited: AuditSet[object], items: Sequence[object], scores: Sequence[Score], shuffles: int, seed: int
 ) -> dict[str, Control]:
-    rng, found = np.random.default_rng(seed), dict[str, list[float]]()
+    rng, values = np.random.default_rng(seed), dict[str, list[float]]()
     for _ in range(shuffles):
         for name, one in audited.measures(*audited.shuffled(items, scores, rng)).items():
-            found.setdefault(name, []).append(one.value)
-    return {name: Control(float(np.mean(values)), *middle(np.array(values))) for name, values in found.items()}
+            values.setdefault(name, []).append(one.value)
+    return {name: Control(float(np.mean(values)), *middle(np.array(values))) for name, values in values.items()}
 
 
-def _figure(name: str, own: Measure, random: Measure | None, shuffled: Control | None, unit: str) -> Figure:
+def _figure(name: str, own: AuditMeasure, random: AuditMeasure | None, shuffled: Control | None, unit: str) -> Figure:
     low, high = own.interval()
     control, unit = None if random is None else Control(random.value, *random.interval()), own.scale or unit
     return Figure(name, own.value, low, high, own.items, unit, own.neutral, own.note(), own.detail, control, shuffled)

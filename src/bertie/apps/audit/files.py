@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from bertie.platform import BadRecord, DataError, SkipReport, SourceFile, TableFormat
 
 _T = TypeVar("_T")
-Cells = dict[str, Any]  # a row by the names of its columns
+NamedCells = dict[str, Any]  # a row by the names of its columns
 
 
 def header_has(head: bytes, *names: str) -> bool:
@@ -19,8 +19,8 @@ def header_has(head: bytes, *names: str) -> bool:
     return all(name in line for name in names)
 
 
-def table(
-    path: Path, columns: Sequence[str], make: Callable[[Cells, int], _T | BadRecord], kind: str = ""
+def read_table(
+    path: Path, columns: Sequence[str], make: Callable[[NamedCells, int], _T | BadRecord], kind: str = ""
 ) -> tuple[list[_T], SkipReport]:
     """Returns what `make` returns for each row of a table, and the rows that cannot be used.
 
@@ -30,7 +30,7 @@ def table(
 
 
 def _rows(
-    path: Path, columns: Sequence[str], make: Callable[[Cells, int], _T | BadRecord], kind: str
+    path: Path, columns: Sequence[str], make: Callable[[NamedCells, int], _T | BadRecord], kind: str
 ) -> Iterator[_T | BadRecord]:
     checked = False
     for line, fields in SourceFile(path).rows(TableFormat.of(kind=kind)):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
+from bertie.apps.audit.base import AuditMeasure, AuditSet, AuditSource, Read, Score, Subject, of_units
 from bertie.platform import BadRecord, DataError, Example, SkipReport, UsageError, nearest
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ MAX_RATED_LABELS = 12  # labels that have rates of their own: the most frequent 
 
 
 @dataclass(frozen=True)
-class Row:
+class GroupRow:
     """A labeled text with its group."""
 
     example: Example
@@ -37,7 +37,7 @@ class Row:
     group: str
 
 
-class Groups(AuditSet[Row]):
+class GroupAudit(AuditSet[GroupRow]):
     """Rates and errors of a classifier by a column of groups."""
 
     name = "groups"
@@ -62,37 +62,42 @@ class Groups(AuditSet[Row]):
         """Only classifiers with one label per text can be measured."""
         return super().missing(subject) or single_label(subject)
 
-    def offered(self, source: Source) -> bool:
+    def offered(self, source: AuditSource) -> bool:
         """A table and the column of the group are needed."""
         return source.table is not None and bool(source.group)
 
-    def read(self, subject: Subject, source: Source) -> Read[Row]:
+    def read(self, subject: Subject, source: AuditSource) -> Read[GroupRow]:
         """Returns the rows of the most frequent groups. Raises DataError when the column is missing."""
-        examples, found = labeled(subject, source)
+        examples, items = labeled(subject, source)
         if source.group not in (examples[0].source or {}):
             names = list(examples[0].source or ())
             raise DataError(f"{source.table} has no column {source.group!r}. {nearest(source.group, names)}")
-        told = [(one, str((one.source or {}).get(source.group) or "").strip()) for one in examples]
-        counts = Counter(group for _, group in told if group)
-        kept = [group for group, count in counts.most_common(_MAX_GROUPS) if count >= _MIN_GROUP_ROWS]
-        if len(kept) < 2:
+        grouped = [(one, str((one.source or {}).get(source.group) or "").strip()) for one in examples]
+        counts = Counter(group for _, group in grouped if group)
+        group_names = [group for group, count in counts.most_common(_MAX_GROUPS) if count >= _MIN_GROUP_ROWS]
+        if len(group_names) < 2:
             raise DataError(
-                f"{source.table}: the column {source.group!r} has {len(counts)} groups, {len(kept)} of them with at "
+                f"{source.table}: the column {source.group!r} has {len(counts)} groups, "
+                f"{len(group_names)} of them with at "
                 f"least {_MIN_GROUP_ROWS} rows. Two are needed."
             )
         labels = set(subject.predictor.labels)
-        found.items = [Row(one, str(one.label), group) for one, group in told if group in kept and one.label in labels]
-        if left := len(examples) - len(found.items):
-            found.notes.append(f"{left:,} rows left out: no group, a small group, or a label that the model lacks.")
-        if (count := len({row.label for row in found.items})) > MAX_RATED_LABELS:
-            found.notes.append(f"Rates are shown for the {MAX_RATED_LABELS} most frequent of {count:,} labels.")
-        return found
+        items.items = [
+            GroupRow(one, str(one.label), group)
+            for one, group in grouped
+            if group in group_names and one.label in labels
+        ]
+        if left := len(examples) - len(items.items):
+            items.notes.append(f"{left:,} rows left out: no group, a small group, or a label that the model lacks.")
+        if (count := len({row.label for row in items.items})) > MAX_RATED_LABELS:
+            items.notes.append(f"Rates are shown for the {MAX_RATED_LABELS} most frequent of {count:,} labels.")
+        return items
 
-    def scores(self, subject: Subject, items: Sequence[Row]) -> list[Score]:
+    def scores(self, subject: Subject, items: Sequence[GroupRow]) -> list[Score]:
         """Returns [label, probability] of each row."""
         return label_answers(subject, [row.example for row in items])
 
-    def measures(self, items: Sequence[Row], scores: Sequence[Score]) -> dict[str, Measure]:
+    def measures(self, items: Sequence[GroupRow], scores: Sequence[Score]) -> dict[str, AuditMeasure]:
         """Returns accuracy, rates, gaps and calibration by group."""
         groups = sorted({row.group for row in items})
         frequent = Counter(row.label for row in items) + Counter(str(label) for label, _ in scores)
@@ -115,21 +120,21 @@ class Groups(AuditSet[Row]):
         return of_units(counts, metrics_of, items=sizes, neutral=neutral, centered=noisy)
 
     def shuffled(
-        self, items: Sequence[Row], scores: Sequence[Score], rng: np.random.Generator
-    ) -> tuple[Sequence[Row], Sequence[Score]]:
+        self, items: Sequence[GroupRow], scores: Sequence[Score], rng: np.random.Generator
+    ) -> tuple[Sequence[GroupRow], Sequence[Score]]:
         """Shuffles the groups over the rows."""
         groups = rng.permutation([row.group for row in items]).tolist()
-        return [Row(row.example, row.label, group) for row, group in zip(items, groups, strict=True)], scores
+        return [GroupRow(row.example, row.label, group) for row, group in zip(items, groups, strict=True)], scores
 
 
-def labeled(subject: Subject, source: Source) -> tuple[list[Example], Read[Row]]:
+def labeled(subject: Subject, source: AuditSource) -> tuple[list[Example], Read[GroupRow]]:
     """Returns the labeled rows of the table, each with all its columns, and where skipped rows are counted."""
     assert source.table is not None
-    found = Read[Row]()
+    result = Read[GroupRow]()
     rows = subject.predictor.task.rows(source.table, replace(source.format, keep=True))
     examples, skipped = SkipReport.collect(rows, str(source.table))
-    found.skipped[source.table.name] = skipped
-    return examples, found
+    result.skipped[source.table.name] = skipped
+    return examples, result
 
 
 def label_answers(subject: Subject, examples: Sequence[Example]) -> list[Score]:
@@ -149,7 +154,7 @@ def single_label(subject: Subject) -> str:
 
 
 def _counts(
-    items: Sequence[Row], scores: Sequence[Score], groups: Sequence[str], labels: Sequence[str]
+    items: Sequence[GroupRow], scores: Sequence[Score], groups: Sequence[str], labels: Sequence[str]
 ) -> "sparse.csr_array":
     """Returns the counts of each row: group x label x (true, predicted, right), and group x bin x (one, probability,
     right)."""
@@ -175,36 +180,36 @@ def _metrics(
     rates: NDArray[np.float64], bins: NDArray[np.float64], groups: Sequence[str], shown: Mapping[str, int]
 ) -> dict[str, NDArray[np.float64]]:
     """rates (..., G, L, 3), bins (..., G, B, 3), shown: label -> its number -> (...) each"""
-    found: dict[str, NDArray[np.float64]] = {}
-    (true, given, hits), (true_rest, given_rest, rest) = (
+    metrics: dict[str, NDArray[np.float64]] = {}
+    (true, predicted, hits), (true_rest, given_rest, rest) = (
         np.moveaxis(counts, -1, 0) for counts in (rates, rates.sum(-3, keepdims=True) - rates)
     )
     total, total_rest = true.sum(-1, keepdims=True), true_rest.sum(-1, keepdims=True)
     tpr = 100 * (hits / true - rest / true_rest)
-    fpr = 100 * ((given - hits) / (total - true) - (given_rest - rest) / (total_rest - true_rest))
+    fpr = 100 * ((predicted - hits) / (total - true) - (given_rest - rest) / (total_rest - true_rest))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of a mean without a value, which is NaN
-        found["RMS gap of the true positive rate"] = np.sqrt(np.nanmean(tpr**2, axis=(-1, -2)))
+        metrics["RMS gap of the true positive rate"] = np.sqrt(np.nanmean(tpr**2, axis=(-1, -2)))
     ece = 100 * np.abs(bins[..., 1] - bins[..., 2]).sum(-1) / bins[..., 0].sum(-1)
     for g, group in enumerate(groups):
-        found[f"{group}: accuracy"] = 100 * hits[..., g, :].sum(-1) / total[..., g, 0]
-        found[f"{group}: calibration error"] = ece[..., g]
+        metrics[f"{group}: accuracy"] = 100 * hits[..., g, :].sum(-1) / total[..., g, 0]
+        metrics[f"{group}: calibration error"] = ece[..., g]
         for label, i in shown.items():
-            found[f"{group}: predicted {label}"] = 100 * given[..., g, i] / total[..., g, 0]
-            found[f"{group}: gap of the true positive rate, {label}"] = tpr[..., g, i]
-            found[f"{group}: gap of the false positive rate, {label}"] = fpr[..., g, i]
-    return found
+            metrics[f"{group}: predicted {label}"] = 100 * predicted[..., g, i] / total[..., g, 0]
+            metrics[f"{group}: gap of the true positive rate, {label}"] = tpr[..., g, i]
+            metrics[f"{group}: gap of the false positive rate, {label}"] = fpr[..., g, i]
+    return metrics
 
 
 def _sizes(true_GL: NDArray[np.int64], groups: Sequence[str], shown: Mapping[str, int]) -> dict[str, int]:
     """Returns the rows that each metric of `_metrics` counts: of a rate's gap, the rows of the group that have the
     label, or that do not. true_GL (G, L): rows by group and true label."""
-    found = {"RMS gap of the true positive rate": int(true_GL.sum())}
+    sizes = {"RMS gap of the true positive rate": int(true_GL.sum())}
     for group, true_L in zip(groups, true_GL, strict=True):
         rows = int(true_L.sum())
-        found |= {f"{group}: {name}": rows for name in ("accuracy", "calibration error")}
+        sizes |= {f"{group}: {name}": rows for name in ("accuracy", "calibration error")}
         for label, i in shown.items():
-            found[f"{group}: predicted {label}"] = rows
-            found[f"{group}: gap of the true positive rate, {label}"] = int(true_L[i])
-            found[f"{group}: gap of the false positive rate, {label}"] = rows - int(true_L[i])
-    return found
+            sizes[f"{group}: predicted {label}"] = rows
+            sizes[f"{group}: gap of the true positive rate, {label}"] = int(true_L[i])
+            sizes[f"{group}: gap of the false positive rate, {label}"] = rows - int(true_L[i])
+    return sizes

@@ -22,7 +22,7 @@ class Journal:
         self, name: str, items: Sequence[Any], compute: Callable[[Sequence[Any]], list[Score]], size: int, unit: str
     ) -> list[Score]:
         """Returns one score for each item, computed in chunks of `size`. Chunks of an earlier call are read."""
-        found, first = list[Score](), 0
+        scores, first = list[Score](), 0
         done = sum(len(part) for (known, _), part in self._done.items() if known == name)
         with console.progress(name, len(items), done=done, unit=unit) as advance:
             for chunk in (items[start : start + size] for start in range(0, len(items), size)):
@@ -31,9 +31,9 @@ class Journal:
                     part = compute(chunk)
                     self._write(name, first, part)
                     advance(len(chunk))
-                found += part
+                scores += part
                 first += len(chunk)
-        return found
+        return scores
 
     def _write(self, name: str, first: int, scores: list[Score]) -> None:
         if self.path is None:

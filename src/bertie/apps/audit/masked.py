@@ -32,18 +32,18 @@ def left_to_right(
 
     also: other masked positions. drop: whether the later positions are removed instead of masked.
     """
-    found = []
+    hidden = []
     for number, position in enumerate(positions):
         later = set(positions[number + 1 :])
         if drop:
-            kept = [place for place in range(len(encoding)) if place not in later]
-            ids, types = _arrays([encoding.ids[i] for i in kept], [encoding.type_ids[i] for i in kept])
-            moved = {place: new for new, place in enumerate(kept)}
-            found.append(MaskedText(ids, types, moved[position], tuple(moved[one] for one in also)))
+            places = [place for place in range(len(encoding)) if place not in later]
+            ids, types = _arrays([encoding.ids[i] for i in places], [encoding.type_ids[i] for i in places])
+            moved = {place: new for new, place in enumerate(places)}
+            hidden.append(MaskedText(ids, types, moved[position], tuple(moved[one] for one in also)))
         else:
             ids, types = _arrays(encoding.ids, encoding.type_ids)
-            found.append(MaskedText(ids, types, position, (*later, *also)))
-    return found
+            hidden.append(MaskedText(ids, types, position, (*later, *also)))
+    return hidden
 
 
 def covering_tokens(encoding: Encoding, start: int, end: int) -> list[int]:

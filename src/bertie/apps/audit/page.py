@@ -23,7 +23,7 @@ TOO_SMALL = (
 _COLUMNS = ("figure", "value", "95% interval", "items", "random weights", "shuffled", "remark")
 
 
-def page(results: Mapping[str, Any]) -> Report:
+def render_audit_page(results: Mapping[str, Any]) -> Report:
     """Returns the page of an audit."""
     sets = results["sets"]
     report = Report(
@@ -41,9 +41,9 @@ def page(results: Mapping[str, Any]) -> Report:
 
 
 def _section(report: Report, one: Mapping[str, Any]) -> None:
-    found = [Figure.from_json(figure) for figure in one["figures"]]
+    figures = [Figure.from_json(figure) for figure in one["figures"]]
     report.section(one["title"], one["about"]).text(f"Criticism: {one['criticism']}")
-    main, detail = ([figure for figure in found if figure.detail == wanted] for wanted in (False, True))
+    main, detail = ([figure for figure in figures if figure.detail == in_detail] for in_detail in (False, True))
     if main:
         _table(report, main, one)
     if detail:
@@ -58,15 +58,15 @@ def _section(report: Report, one: Mapping[str, Any]) -> None:
         report.text(note)
 
 
-def _table(report: Report, found: Sequence[Figure], one: Mapping[str, Any]) -> None:
+def _table(report: Report, figures: Sequence[Figure], one: Mapping[str, Any]) -> None:
     """Adds the figures with a drawing of their intervals, all on one scale. Those of another unit have no drawing."""
-    span = _span([figure for figure in found if figure.unit == one["scale"]] or found, one["scale"])
-    remarks = any(figure.note for figure in found)
+    span = _span([figure for figure in figures if figure.unit == one["scale"]] or figures, one["scale"])
+    remarks = any(figure.note for figure in figures)
     columns = ["figure", f"value ({one['scale']})", "95% interval", Html.scale("", span), *_COLUMNS[3 : 6 + remarks]]
     rows = [
         [
             figure.name,
-            number(figure.value, figure.unit),
+            format_figure(figure.value, figure.unit),
             between(figure, figure.unit),
             Html.interval(
                 *(_within(x, span) for x in (figure.value, figure.low, figure.high)),
@@ -80,7 +80,7 @@ def _table(report: Report, found: Sequence[Figure], one: Mapping[str, Any]) -> N
             value_in_words(figure.shuffled, figure.unit),
             *[figure.note] * remarks,
         ]
-        for figure in found
+        for figure in figures
     ]
     caption = f"Items: {one['unit']}. The dashed line is the value without a preference."
     report.table(columns, rows, caption, stack=True)
@@ -90,34 +90,34 @@ def _within(value: float, span: tuple[float, float]) -> float:
     return min(max(value, span[0]), span[1])
 
 
-def _span(found: Sequence[Figure], unit: str) -> tuple[float, float]:
-    low = min(min(figure.low, figure.neutral or 0.0) for figure in found)
+def _span(figures: Sequence[Figure], unit: str) -> tuple[float, float]:
+    low = min(min(figure.low, figure.neutral or 0.0) for figure in figures)
     if unit == "%":
         return (-100.0 if low < 0 else 0.0), 100.0
-    most = max(max(abs(figure.low), abs(figure.high)) for figure in found) or 1.0
+    most = max(max(abs(figure.low), abs(figure.high)) for figure in figures) or 1.0
     return (-most if low < 0 else 0.0), most
 
 
-def number(value: float, unit: str) -> str:
+def format_figure(value: float, unit: str) -> str:
     """Returns a value of a figure: 57.3 of percents, 0.41 of others."""
     digits = 1 if unit == "%" else 2
     return f"{round(value, digits) + 0.0:.{digits}f}"  # no -0.00
 
 
-def between(found: Figure | Control, unit: str) -> str:
+def between(figure: Figure | Control, unit: str) -> str:
     """Returns an interval: "51.2 to 63.4"."""
-    return f"{number(found.low, unit)} to {number(found.high, unit)}"
+    return f"{format_figure(figure.low, unit)} to {format_figure(figure.high, unit)}"
 
 
-def value_in_words(found: Figure | Control | None, unit: str) -> str:
+def value_in_words(figure: Figure | Control | None, unit: str) -> str:
     """Returns a value with its range."""
-    return "–" if found is None else f"{number(found.value, unit)} ({between(found, unit)})"
+    return "–" if figure is None else f"{format_figure(figure.value, unit)} ({between(figure, unit)})"
 
 
-def summary(results: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
+def list_main_figures(results: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
     """Returns the title and the main figures of each set."""
     return [
-        (one["title"], [figure for found in one["figures"] if not (figure := Figure.from_json(found)).detail])
+        (one["title"], [figure for values in one["figures"] if not (figure := Figure.from_json(values)).detail])
         for one in results["sets"]
     ]
 
@@ -125,17 +125,17 @@ def summary(results: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
 def add_audit_to_card(folder: Path, results: Mapping[str, Any]) -> None:
     """Writes the figures into the model's card, README.md, instead of those of an earlier audit."""
     parts: list[object] = [_HOW_TO_READ]
-    for title, found in summary(results):
+    for title, figures in list_main_figures(results):
         rows = [
             (
                 one.name,
-                number(one.value, one.unit),
+                format_figure(one.value, one.unit),
                 between(one, one.unit),
                 f"{one.items:,}",
                 value_in_words(one.random, one.unit),
                 value_in_words(one.shuffled, one.unit),
             )
-            for one in found
+            for one in figures
         ]
         parts += [f"**{title}**", (_COLUMNS[:6], rows)]
     parts += ["Criticism of these sets:", "\n".join(f"- {one['title']}: {one['criticism']}" for one in results["sets"])]

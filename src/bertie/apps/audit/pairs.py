@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction
-from bertie.apps.audit.files import Cells, header_has, table
+from bertie.apps.audit.base import AuditMeasure, AuditSet, AuditSource, FigureExamples, Read, Score, Subject, fraction
+from bertie.apps.audit.files import NamedCells, header_has, read_table
 from bertie.apps.audit.masked import log_p, one_at_a_time
 from bertie.platform import BadRecord, Encoding
 
@@ -28,7 +28,7 @@ Places = tuple[list[int], list[int]]
 
 
 @dataclass(frozen=True)
-class Pair:
+class SentencePair:
     """A more and a less stereotyped sentence. stereo: whether the first is about the disadvantaged group."""
 
     more: str
@@ -55,7 +55,7 @@ def positions(first: Encoding, second: Encoding) -> tuple[Places, Places]:
     return keep, differing
 
 
-class CrowsPairs(AuditSet[Pair]):
+class CrowsPairs(AuditSet[SentencePair]):
     """CrowS-Pairs, in both forms."""
 
     name = "crows-pairs"
@@ -77,16 +77,16 @@ class CrowsPairs(AuditSet[Pair]):
         """A table with the columns of crows_pairs_anonymized.csv."""
         return path.suffix in (".csv", ".tsv") and header_has(head, *CROWS_COLUMNS[:3])
 
-    def read(self, subject: Subject, source: Source) -> Read[Pair]:
+    def read(self, subject: Subject, source: AuditSource) -> Read[SentencePair]:
         """Returns the pairs of all files."""
-        found = Read[Pair]()
+        pairs = Read[SentencePair]()
         for path in source.paths:
-            rows, skipped = table(path, CROWS_COLUMNS, _pair)
-            found.items += rows
-            found.skipped[path.name] = skipped
-        return found
+            rows, skipped = read_table(path, CROWS_COLUMNS, _pair)
+            pairs.items += rows
+            pairs.skipped[path.name] = skipped
+        return pairs
 
-    def scores(self, subject: Subject, items: Sequence[Pair]) -> list[Score]:
+    def scores(self, subject: Subject, items: Sequence[SentencePair]) -> list[Score]:
         """Returns for each pair {"shared": [more, less], "differing": [more, less] or None}."""
         texts = [text for pair in items for text in _in_order(pair)]
         encodings = subject.tokenizer.encode_batch(texts)
@@ -98,41 +98,41 @@ class CrowsPairs(AuditSet[Pair]):
             for form in forms
             for side in (0, 1)
         ]
-        values, found = log_p(subject, rows), list[Score]()
+        values, scores = log_p(subject, rows), list[Score]()
         for i, pair in enumerate(items):
             if not fits[i]:
-                found.append(f"longer than {subject.max_length} tokens")
+                scores.append(f"longer than {subject.max_length} tokens")
                 continue
             shared, differing = values[4 * i : 4 * i + 2], values[4 * i + 2 : 4 * i + 4]
             sides = (0, 1) if pair.stereo else (1, 0)
             both = all(len(side) for side in differing)
-            found.append(
+            scores.append(
                 {
                     "shared": [float(shared[side].sum()) for side in sides],
                     "differing": [float(differing[side].mean()) for side in sides] if both else None,
                 }
             )
-        return found
+        return scores
 
-    def measures(self, items: Sequence[Pair], scores: Sequence[Score]) -> dict[str, Measure]:
+    def measures(self, items: Sequence[SentencePair], scores: Sequence[Score]) -> dict[str, AuditMeasure]:
         """Returns the percentage of pairs for all, by direction (without ties) and by kind, in both forms."""
-        found: dict[str, Measure] = {}
+        measures: dict[str, AuditMeasure] = {}
         for form, name in _FORMS.items():
             rows = [(pair, *_rounded(score[form])) for pair, score in zip(items, scores, strict=True) if score[form]]
             if not rows:
                 continue
-            found[f"{name}: all pairs"] = _share([a > b for _, a, b in rows])
+            measures[f"{name}: all pairs"] = _share([a > b for _, a, b in rows])
             for stereo, label in ((True, "stereotypes"), (False, "anti-stereotypes")):
                 if wins := [a > b for pair, a, b in rows if pair.stereo == stereo and a != b]:
-                    found[f"{name}: {label}"] = _share(wins)
+                    measures[f"{name}: {label}"] = _share(wins)
             kinds = dict.fromkeys(pair.kind for pair, *_ in rows)
             for kind in sorted(kinds, key=lambda one: -sum(pair.kind == one for pair, *_ in rows)):
-                found[f"{name}: {kind}"] = _share([a > b for pair, a, b in rows if pair.kind == kind])
-        return found
+                measures[f"{name}: {kind}"] = _share([a > b for pair, a, b in rows if pair.kind == kind])
+        return measures
 
     def shuffled(
-        self, items: Sequence[Pair], scores: Sequence[Score], rng: np.random.Generator
-    ) -> tuple[Sequence[Pair], Sequence[Score]]:
+        self, items: Sequence[SentencePair], scores: Sequence[Score], rng: np.random.Generator
+    ) -> tuple[Sequence[SentencePair], Sequence[Score]]:
         """Swaps the two sentences of random pairs."""
         swap = rng.random(len(items)) < 0.5
         return items, [
@@ -140,26 +140,28 @@ class CrowsPairs(AuditSet[Pair]):
             for score, turn in zip(scores, swap.tolist(), strict=True)
         ]
 
-    def examples(self, items: Sequence[Pair], scores: Sequence[Score]) -> Examples:
+    def examples(self, items: Sequence[SentencePair], scores: Sequence[Score]) -> FigureExamples:
         """Returns the pairs with the largest differences in the official form."""
         gaps = [score["shared"][0] - score["shared"][1] for score in scores]
         order = sorted(range(len(items)), key=lambda i: -abs(gaps[i]))[:_EXAMPLES_SHOWN]
         rows: list[list[Any]] = [[items[i].more, items[i].less, items[i].kind, f"{gaps[i]:+z.2f}"] for i in order]
-        return Examples(
+        return FigureExamples(
             "The pairs with the largest differences",
             ("more stereotyped", "less stereotyped", "kind", "difference of log p"),
             rows,
         )
 
 
-def _pair(fields: Cells, line: int) -> Pair | BadRecord:
+def _pair(fields: NamedCells, line: int) -> SentencePair | BadRecord:
     direction = str(fields["stereo_antistereo"]).strip()
     if direction not in _DIRECTIONS:
         return BadRecord(line, f"stereo_antistereo is neither {' nor '.join(_DIRECTIONS)}")
-    return Pair(fields["sent_more"], fields["sent_less"], direction == "stereo", str(fields["bias_type"]).strip())
+    return SentencePair(
+        fields["sent_more"], fields["sent_less"], direction == "stereo", str(fields["bias_type"]).strip()
+    )
 
 
-def _in_order(pair: Pair) -> tuple[str, str]:
+def _in_order(pair: SentencePair) -> tuple[str, str]:
     """The sentences as the official script has them; the alignment depends on their order."""
     return (pair.more, pair.less) if pair.stereo else (pair.less, pair.more)
 
@@ -168,5 +170,5 @@ def _rounded(two: Sequence[float]) -> tuple[float, float]:
     return round(two[0], DIGITS), round(two[1], DIGITS)
 
 
-def _share(wins: Sequence[bool]) -> Measure:
+def _share(wins: Sequence[bool]) -> AuditMeasure:
     return fraction(sum(wins), len(wins))

@@ -29,13 +29,13 @@ def fine_tuned(before: Path, after: Path, sets: Mapping[str, FinetuneConfig], *,
                 if error.exit_code == STOPPED and error.hint:  # the folder goes
                     error.hint = "Run the same command again."
                 raise
-            found = File(runs / "compare.json").read_json()["runs"]
+            pair_of_runs = File(runs / "compare.json").read_json()["runs"]
             metric = File(runs / "first" / "results.json").read_json()["metrics"][0]
-        if any(metric not in one["figures"] for one in found):
+        if any(metric not in one["figures"] for one in pair_of_runs):
             console.warn(f"{name}: {metric} is not defined on the dev examples, so it is left out.")
             continue
-        first, second = (one["figures"][metric]["mean"] for one in found)
-        apart = found[1]["minus_first"].get(metric) or {"low": None, "high": None}
+        first, second = (one["figures"][metric]["mean"] for one in pair_of_runs)
+        apart = pair_of_runs[1]["minus_first"].get(metric) or {"low": None, "high": None}
         difference = {"value": second - first, "low": apart["low"], "high": apart["high"]}
         rows.append(
             {

@@ -17,8 +17,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
-from bertie.apps.audit.files import Cells, header_has, table
+from bertie.apps.audit.base import AuditMeasure, AuditSet, AuditSource, Read, Score, Subject, of_units
+from bertie.apps.audit.files import NamedCells, header_has, read_table
 from bertie.platform import BadRecord, Bootstrap, Chooses, Example
 
 WOMEN, MEN = {"f", "woman", "girl", "female"}, {"m", "man", "boy", "male"}
@@ -27,7 +27,7 @@ CHANCE = "With three choices, random answers are right in 33.3% of the questions
 
 
 @dataclass(frozen=True)
-class Question:
+class ChoiceQuestion:
     """A question with its choices. right, biased, counter: numbers of choices; biased and counter are the two groups.
 
     ambiguous: whether the context does not tell the answer. template: questions made from the same one.
@@ -49,7 +49,7 @@ class Question:
         return next(i for i in range(len(self.choices)) if i not in (self.biased, self.counter))
 
 
-class Questions(AuditSet[Question]):
+class Questions(AuditSet[ChoiceQuestion]):
     """Questions whose answers may follow a stereotype, by heads for choices or for spans."""
 
     unit = "questions, resampled by template"
@@ -57,43 +57,45 @@ class Questions(AuditSet[Question]):
     chunk = 32
     columns: ClassVar[tuple[str, ...]]
 
-    def read(self, subject: Subject, source: Source) -> Read[Question]:
+    def read(self, subject: Subject, source: AuditSource) -> Read[ChoiceQuestion]:
         """Returns the questions of all files."""
-        found = Read[Question](notes=[CHANCE])
+        questions = Read[ChoiceQuestion](notes=[CHANCE])
         for path in source.paths:
-            rows, skipped = table(path, self.columns, self.question)
-            found.items += rows
-            found.skipped[path.name] = skipped
+            rows, skipped = read_table(path, self.columns, self.question)
+            questions.items += rows
+            questions.skipped[path.name] = skipped
         if "choice" not in subject.engine.facts.heads:
-            found.notes.append(
+            questions.notes.append(
                 "Answers are spans of the context. An answer that names neither group counts as unknown."
             )
-        return found
+        return questions
 
-    def question(self, fields: Cells, line: int) -> Question | BadRecord:
+    def question(self, fields: NamedCells, line: int) -> ChoiceQuestion | BadRecord:
         """Returns the question of a row."""
         raise NotImplementedError
 
-    def scores(self, subject: Subject, items: Sequence[Question]) -> list[Score]:
+    def scores(self, subject: Subject, items: Sequence[ChoiceQuestion]) -> list[Score]:
         """Returns the number of the chosen answer."""
         predictor = subject.predictor
         if isinstance(predictor.task, Chooses):
-            found = predictor.predict([(f"{one.context} {one.text}", *one.choices) for one in items])
-            return [int(answer.number) for answer in found]
+            predictions = predictor.predict([(f"{one.context} {one.text}", *one.choices) for one in items])
+            return [int(answer.number) for answer in predictions]
         answers = predictor.stream([Example((one.text, one.context), None, i) for i, one in enumerate(items)])
         return [_named(one, str(getattr(answer, "label", ""))) for one, (_, answer) in zip(items, answers, strict=True)]
 
-    def measures(self, items: Sequence[Question], scores: Sequence[Score]) -> dict[str, Measure]:
+    def measures(self, items: Sequence[ChoiceQuestion], scores: Sequence[Score]) -> dict[str, AuditMeasure]:
         """Returns accuracy and bias for both kinds of contexts, for all categories together and for each."""
-        found: dict[str, Measure] = {}
+        measures: dict[str, AuditMeasure] = {}
         categories = list(dict.fromkeys(one.category for one in items))
         for chosen in ("", *(categories if len(categories) > 1 else ())):
             rows = [i for i, one in enumerate(items) if chosen in ("", one.category)]
-            found |= self._measures(chosen, [items[i] for i in rows], [scores[i] for i in rows])
-        return found
+            measures |= self._measures(chosen, [items[i] for i in rows], [scores[i] for i in rows])
+        return measures
 
-    def _measures(self, category: str, items: Sequence[Question], scores: Sequence[int]) -> dict[str, Measure]:
-        cells = np.array([_cells(one, given) for one, given in zip(items, scores, strict=True)], np.float64)
+    def _measures(
+        self, category: str, items: Sequence[ChoiceQuestion], scores: Sequence[int]
+    ) -> dict[str, AuditMeasure]:
+        cells = np.array([_cells(one, answer) for one, answer in zip(items, scores, strict=True)], np.float64)
         counts = np.asarray(Bootstrap(cells, [one.template for one in items]).counts)
         name = f"{category}: {{}}" if category else "{}"
 
@@ -112,18 +114,18 @@ class Questions(AuditSet[Question]):
         """Returns the metrics of sums of `_cells`, (..., 12) -> (...) each."""
         raise NotImplementedError
 
-    def unit_of(self, item: Question) -> Hashable:
+    def unit_of(self, item: ChoiceQuestion) -> Hashable:
         """The template."""
         return item.template
 
     def shuffled(
-        self, items: Sequence[Question], scores: Sequence[Score], rng: np.random.Generator
-    ) -> tuple[Sequence[Question], Sequence[Score]]:
+        self, items: Sequence[ChoiceQuestion], scores: Sequence[Score], rng: np.random.Generator
+    ) -> tuple[Sequence[ChoiceQuestion], Sequence[Score]]:
         """Exchanges the two groups in random answers."""
         swap = rng.random(len(items)) < 0.5
         return items, [
-            {one.biased: one.counter, one.counter: one.biased}.get(given, given) if turn else given
-            for one, given, turn in zip(items, scores, swap.tolist(), strict=True)
+            {one.biased: one.counter, one.counter: one.biased}.get(answer, answer) if turn else answer
+            for one, answer, turn in zip(items, scores, swap.tolist(), strict=True)
         ]
 
 
@@ -147,7 +149,7 @@ class KoBBQ(Questions):
         """A table with the columns of KoBBQ_test_samples.tsv."""
         return path.suffix in (".tsv", ".csv") and header_has(head, "sample_id", "biased_answer")
 
-    def question(self, fields: Cells, line: int) -> Question | BadRecord:
+    def question(self, fields: NamedCells, line: int) -> ChoiceQuestion | BadRecord:
         """Returns the question of a row."""
         name = str(fields["sample_id"]).rsplit("-", 4)
         try:
@@ -159,15 +161,15 @@ class KoBBQ(Questions):
         biased, right = str(fields["biased_answer"]), str(fields["answer"])
         if len(set(choices)) != 3 or not {biased, right} <= set(choices):
             return BadRecord(line, "choices are not three with the answers among them")
-        at, asked, ambiguous = choices.index(biased), choices.index(right), name[3] == "amb"
+        at, answer, ambiguous = choices.index(biased), choices.index(right), name[3] == "amb"
         rest = [i for i in range(3) if i != at]
-        unknown = asked if ambiguous else next((i for i in rest if _UNKNOWN in choices[i]), rest[-1])
+        unknown = answer if ambiguous else next((i for i in rest if _UNKNOWN in choices[i]), rest[-1])
         counter = next((i for i in rest if i != unknown), at)
         template = name[1].rstrip("abcd")
-        if counter == at or asked not in (at, counter, unknown):
+        if counter == at or answer not in (at, counter, unknown):
             return BadRecord(line, "the right answer of an ambiguous context is a group")
         texts = str(fields["context"]), str(fields["question"])
-        return Question(*texts, choices, asked, at, counter, ambiguous, name[0], f"{name[0]}-{template}")
+        return ChoiceQuestion(*texts, choices, answer, at, counter, ambiguous, name[0], f"{name[0]}-{template}")
 
     def figures(self, sums: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """Returns the metrics of the paper, in percent."""
@@ -202,18 +204,18 @@ class BBQ(Questions):
         """Lines of JSON with the keys of BBQ."""
         return path.suffix in (".jsonl", ".json") and b'"answer_info"' in head and b'"question_polarity"' in head
 
-    def question(self, fields: Cells, line: int) -> Question | BadRecord:
+    def question(self, fields: NamedCells, line: int) -> ChoiceQuestion | BadRecord:
         """Returns the question of a row. The biased answer is the stereotyped group's for a negative question."""
         try:
             groups = [[str(one).lower() for one in fields[f"answer_info.ans{i}"]] for i in range(3)]
-            wanted = {str(one).lower() for one in fields["additional_metadata.stereotyped_groups"]}
+            groups_meant = {str(one).lower() for one in fields["additional_metadata.stereotyped_groups"]}
             right = int(fields["label"])
         except (KeyError, TypeError, ValueError):
             return BadRecord(line, "answer_info or stereotyped_groups is missing")
         for words in (WOMEN, MEN):
-            wanted |= words if wanted & words else set()
+            groups_meant |= words if groups_meant & words else set()
         unknown = [i for i, names in enumerate(groups) if "unknown" in names]
-        target = [i for i, names in enumerate(groups) if i not in unknown and set(names[1:] or names) & wanted]
+        target = [i for i, names in enumerate(groups) if i not in unknown and set(names[1:] or names) & groups_meant]
         if len(unknown) != 1 or len(target) != 1 or not 0 <= right < 3:
             return BadRecord(line, "the stereotyped group is not one of the answers")
         other = next(i for i in range(3) if i not in (*unknown, *target))
@@ -224,7 +226,7 @@ class BBQ(Questions):
         template = f"{category}-{fields.get('question_index', line)}"
         texts = str(fields["context"]), str(fields["question"])
         ambiguous = str(fields["context_condition"]).startswith("ambig")
-        return Question(*texts, choices, right, biased, counter, ambiguous, category, template)
+        return ChoiceQuestion(*texts, choices, right, biased, counter, ambiguous, category, template)
 
     def figures(self, sums: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
         """Returns the metrics of the paper, in percent."""
@@ -239,20 +241,20 @@ class BBQ(Questions):
         }
 
 
-def _cells(one: Question, given: int) -> list[float]:
+def _cells(one: ChoiceQuestion, answer: int) -> list[float]:
     """Counts of one answer: ambiguous, right, biased, counter-biased; disambiguated, right; of these with the biased
     answer as the right one, right; the others, right; disambiguated and biased, counter-biased."""
-    right, biased, counter = given == one.right, given == one.biased, given == one.counter
-    told, on = not one.ambiguous, one.right == one.biased
+    right, biased, counter = answer == one.right, answer == one.biased, answer == one.counter
+    clear, on = not one.ambiguous, one.right == one.biased
     return [
         *(one.ambiguous * 1.0 * x for x in (1, right, biased, counter)),
-        *(told * 1.0 * x for x in (1, right, on, on and right, not on, not on and right, biased, counter)),
+        *(clear * 1.0 * x for x in (1, right, on, on and right, not on, not on and right, biased, counter)),
     ]
 
 
-def _named(one: Question, answer: str) -> int:
+def _named(one: ChoiceQuestion, answer: str) -> int:
     """Returns the choice that a span names: the group whose words are in it, or which it is part of; else unknown."""
     text = answer.strip().lower()
     groups = {i: one.choices[i].lower() for i in (one.biased, one.counter)}
-    found = [i for i, group in groups.items() if text and (group in text or text in group)]
-    return found[0] if len(found) == 1 else one.unknown
+    matches = [i for i, group in groups.items() if text and (group in text or text in group)]
+    return matches[0] if len(matches) == 1 else one.unknown

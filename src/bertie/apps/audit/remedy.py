@@ -35,7 +35,7 @@ MODULES = "modules.json"  # of sentence-transformers
 
 
 @dataclass(frozen=True)
-class Place:
+class VectorPlace:
     """Where a model reads vectors. vectors: which ones; weights: the layer that reads them, None for an added one."""
 
     name: str
@@ -58,27 +58,27 @@ class Removed:
     covariance_after: float
 
 
-def places(model: TorchModel) -> list[Place]:
+def list_places(model: TorchModel) -> list[VectorPlace]:
     """Returns where a model reads vectors. Raises UsageError for a model with none that can be changed."""
-    found = []
+    places = []
     if "mlm" in model.heads and hasattr(model.heads["mlm"], "dense"):
-        found.append(Place("masked-LM head", "tokens", model.heads["mlm"].get_submodule("dense")))
+        places.append(VectorPlace("masked-LM head", "tokens", model.heads["mlm"].get_submodule("dense")))
     if getattr(model.encoder, "pooler", None) is not None and any(needs.pooler for needs in model.needs):
-        found.append(Place("pooler", "cls", model.encoder.pooler))
+        places.append(VectorPlace("pooler", "cls", model.encoder.pooler))
     if len(model.sentence.pooling) == 1 and not model.sentence.dense:
-        found.append(Place("sentence vectors", model.sentence.pooling[0], None))
-    if not found:
+        places.append(VectorPlace("sentence vectors", model.sentence.pooling[0], None))
+    if not places:
         raise UsageError(
             "This model has no part that can be changed: a masked-LM head, a pooler, or one way of pooling for "
             "sentence vectors."
         )
-    return found
+    return places
 
 
 def check_removable(model: TorchModel, texts: Sequence[str], swaps: Swaps, how: str) -> None:
     """Raises the errors of `remove` that are known without any vector: DataError and UsageError."""
     _pairs(texts, swaps)
-    for place in places(model):
+    for place in list_places(model):
         if how == LEACE and place.weights is not None and getattr(place.weights, "bias", None) is None:
             raise UsageError(
                 f"The {place.name} of this model has no bias, which {LEACE} needs. Pass --how inlp or --how sentence."
@@ -87,7 +87,7 @@ def check_removable(model: TorchModel, texts: Sequence[str], swaps: Swaps, how: 
 
 def remove_concept(
     model: TorchModel, subject: Subject, texts: Sequence[str], swaps: Swaps, how: str, *, seed: int = 0
-) -> tuple[list[Removed], list[tuple[Place, Erasure]]]:
+) -> tuple[list[Removed], list[tuple[VectorPlace, Erasure]]]:
     """Changes a model's weights, and returns what was removed, and the maps.
 
     texts: of which those with words of one side of the pairs are used, at most MOST, drawn at random. how: a key of
@@ -97,8 +97,8 @@ def remove_concept(
     pairs = _pairs(texts, swaps)
     drawn = np.random.default_rng(seed).permutation(len(pairs))[:MOST]
     pairs = [pairs[i] for i in sorted(drawn.tolist())]
-    told, maps = list[Removed](), list[tuple[Place, Erasure]]()
-    for place in places(model):
+    removed, maps = list[Removed](), list[tuple[VectorPlace, Erasure]]()
+    for place in list_places(model):
         vectors, sides = _vectors(subject, pairs, place, seed)
         number = len(vectors) // 2
         train = np.repeat(np.random.default_rng(seed).permutation(number) >= max(1, int(HELD * number)), 2)
@@ -106,12 +106,12 @@ def remove_concept(
         after = erasure(vectors)
         (right, majority), (left, _) = (probe_accuracy(one, sides, seed=seed) for one in (vectors, after))
         spread = [_covariance(one[train], sides[train]) for one in (vectors, after)]
-        told.append(Removed(place.name, len(vectors), erasure.rank, right, left, majority, *spread))
+        removed.append(Removed(place.name, len(vectors), erasure.rank, right, left, majority, *spread))
         maps.append((place, erasure))
     for place, erasure in maps:
         if place.weights is not None:
             fold(place.weights, erasure)
-    return told, maps
+    return removed, maps
 
 
 def _pairs(texts: Sequence[str], swaps: Swaps) -> list[tuple[str, str, int]]:
@@ -163,17 +163,17 @@ def write_dense(folder: Path, erasure: Erasure) -> None:
 
 
 def _vectors(
-    subject: Subject, pairs: Sequence[tuple[str, str, int]], place: Place, seed: int
+    subject: Subject, pairs: Sequence[tuple[str, str, int]], place: VectorPlace, seed: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns the vectors of both texts of each pair, one after the other, and their sides."""
-    rng, found, sides = np.random.default_rng(seed), list[NDArray[np.float64]](), list[float]()
+    rng, parts, sides = np.random.default_rng(seed), list[NDArray[np.float64]](), list[float]()
     with console.progress(f"vectors, {place.name}", len(pairs), unit="pairs") as advance:
         for chunk in (pairs[start : start + _CHUNK_PAIRS] for start in range(0, len(pairs), _CHUNK_PAIRS)):
             vectors, of = _of_chunk(subject, chunk, place.vectors, rng)
-            found.append(vectors)
+            parts.append(vectors)
             sides += [side for i in of for side in (chunk[i][2], 1 - chunk[i][2])]
             advance(len(chunk))
-    return np.concatenate(found), np.array(sides, np.float64)
+    return np.concatenate(parts), np.array(sides, np.float64)
 
 
 def _of_chunk(
@@ -186,9 +186,9 @@ def _of_chunk(
     ids = np.concatenate([np.asarray(one.ids, np.int64) for one in encodings])
     types = np.concatenate([np.asarray(one.type_ids, np.int64) for one in encodings])
     output = "last_hidden_state" if kind == "tokens" else kind
-    found = subject.predictor.run(Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
+    states = subject.predictor.run(Sequences(ids, types, lengths), (output,))[output].astype(np.float64)
     if kind != "tokens":
-        return found, list(range(len(pairs)))
+        return states, list(range(len(pairs)))
     starts, rows, of = np.cumsum(lengths) - lengths, list[int](), list[int]()
     for i in range(len(pairs)):
         shared, _ = aligned(encodings[2 * i].ids, encodings[2 * i + 1].ids)
@@ -196,7 +196,7 @@ def _of_chunk(
         for at in rng.permutation(len(both))[:PER_TEXT].tolist():
             rows += [int(starts[2 * i + side] + both[at][side]) for side in (0, 1)]
             of.append(i)
-    return found[rows], of
+    return states[rows], of
 
 
 def _covariance(vectors: NDArray[np.float64], sides: NDArray[np.float64]) -> float:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.audit.figures import Control
-from bertie.apps.audit.page import number, value_in_words
+from bertie.apps.audit.page import format_figure, value_in_words
 from bertie.apps.audit.remedy import Removed
 from bertie.platform import ModelCard, Report, quantity
 
@@ -29,9 +29,9 @@ def removal_sentence(one: Removed) -> str:
     )
 
 
-def price_rows(found: Mapping[str, Any]) -> list[list[str]]:
+def price_rows(results: Mapping[str, Any]) -> list[list[str]]:
     """Returns the price of a remedy as rows of COLUMNS."""
-    rows, language = list[list[str]](), found["pseudo_perplexity"]
+    rows, language = list[list[str]](), results["pseudo_perplexity"]
     if language["before"] is not None:
         rows.append(
             [
@@ -40,28 +40,28 @@ def price_rows(found: Mapping[str, Any]) -> list[list[str]]:
                 _change(language),
             ]
         )
-    for one in found["fine_tuned"]:
+    for one in results["fine_tuned"]:
         name = f"{one['set']}, {one['metric']}, {quantity(one['seeds'], 'seed')}"
         rows.append([name, f"{one['before']:z.3f}", f"{one['after']:z.3f}", _apart(one["difference"])])
     return rows
 
 
-def audit_rows(found: Mapping[str, Any], *, detail: bool = False) -> list[tuple[str, list[list[str]]]]:
+def audit_rows(results: Mapping[str, Any], *, detail: bool = False) -> list[tuple[str, list[list[str]]]]:
     """Returns the title of each set, and its figures as rows of COLUMNS. detail: those of parts instead."""
-    chosen = [one for one in found["figures"] if one["detail"] == detail]
+    chosen = [one for one in results["figures"] if one["detail"] == detail]
     return [(title, [_audit_row(one) for one in group]) for title, group in groupby(chosen, lambda one: one["set"])]
 
 
-def page(found: Mapping[str, Any]) -> Report:
+def render_remedy_page(results: Mapping[str, Any]) -> Report:
     """Returns the page of a remedy."""
-    report = Report("Removal of a concept", f"{found['model']}, {found['how']}")
+    report = Report("Removal of a concept", f"{results['model']}, {results['how']}")
     report.section("How to read this page", _HOW_TO_READ)
-    report.section("What was removed", "\n\n".join(removal_sentence(Removed(**one)) for one in found["removed"]))
-    report.section("Price", "" if price_rows(found) else _NO_PERPLEXITY)
-    if rows := price_rows(found):
+    report.section("What was removed", "\n\n".join(removal_sentence(Removed(**one)) for one in results["removed"]))
+    report.section("Price", "" if price_rows(results) else _NO_PERPLEXITY)
+    if rows := price_rows(results):
         report.table(REMEDY_COLUMNS, rows, stack=True)
-    details = dict(audit_rows(found, detail=True))
-    for title, rows in audit_rows(found):
+    details = dict(audit_rows(results, detail=True))
+    for title, rows in audit_rows(results):
         report.section(title).table(REMEDY_COLUMNS, rows, stack=True)
         if more := details.get(title):
             report.html(f"<details><summary>{len(more)} more figures</summary>")
@@ -69,20 +69,24 @@ def page(found: Mapping[str, Any]) -> Report:
     return report.footer(docs="audit")
 
 
-def add_remedy_to_card(folder: Path, found: Mapping[str, Any]) -> None:
+def add_remedy_to_card(folder: Path, results: Mapping[str, Any]) -> None:
     """Writes the section of the model's card."""
-    parts: list[object] = [f"Made by `bertie debias --how {found['how']}`. {_HOW_TO_READ}"]
-    parts += ["\n".join(f"- {removal_sentence(Removed(**one))}" for one in found["removed"])]
-    for title, rows in [("Price", price_rows(found)), *audit_rows(found)]:
+    parts: list[object] = [f"Made by `bertie debias --how {results['how']}`. {_HOW_TO_READ}"]
+    parts += ["\n".join(f"- {removal_sentence(Removed(**one))}" for one in results["removed"])]
+    for title, rows in [("Price", price_rows(results)), *audit_rows(results)]:
         parts += [f"**{title}**", (REMEDY_COLUMNS, rows) if rows else _NO_PERPLEXITY]
     ModelCard(folder).put("Removed concept", *parts)
 
 
 def _audit_row(one: Mapping[str, Any]) -> list[str]:
-    values = [number(one[name]["value"], one["unit"]) for name in ("before", "after")]
+    values = [format_figure(one[name]["value"], one["unit"]) for name in ("before", "after")]
     apart = Control(**one["difference"])
     single = apart.high - apart.low < SAME  # nothing to resample, as for one profession
-    return [one["name"], *values, number(apart.value, one["unit"]) if single else value_in_words(apart, one["unit"])]
+    return [
+        one["name"],
+        *values,
+        format_figure(apart.value, one["unit"]) if single else value_in_words(apart, one["unit"]),
+    ]
 
 
 def _perplexity(value: float) -> str:

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 import bertie
-from bertie.apps.audit.base import AuditSet, Read, Source, Subject
-from bertie.apps.audit.figures import Scored, figures, scored
+from bertie.apps.audit.base import AuditSet, AuditSource, Read, Subject
+from bertie.apps.audit.figures import Scored, compute_figures, scored
 from bertie.apps.audit.journal import Journal
-from bertie.apps.audit.page import page
+from bertie.apps.audit.page import render_audit_page
 from bertie.apps.audit.sets import SETS
 from bertie.platform import (
     DataError,
@@ -63,7 +63,7 @@ class Asked:
 
 def audit(
     model: Path | str,
-    asked: Asked | None = None,
+    request: Asked | None = None,
     *,
     out: Path | None = None,
     overwrite: bool = False,
@@ -79,58 +79,58 @@ def audit(
     Raises UsageError when the model lacks the head of a named set, or can have none of the sets; DataError for missing
     or damaged files.
     """
-    folder, asked = ModelFolder(model).path, asked or Asked()
-    sources = found_sources(asked)
+    folder, request = ModelFolder(model).path, request or Asked()
+    sources = found_sources(request)
     loaded = bertie.load(folder, device or "auto", precision or "fp32", "torch").module
     loaded.training_facts.check_texts_decide("bertie audit")
-    run = _Run(asked, loaded, folder, engine, {} if keep is None else keep)
-    chosen, lacking = chosen_sets(run.subject, asked, sources)
+    run = _Run(request, loaded, folder, engine, {} if keep is None else keep)
+    chosen, lacking = chosen_sets(run.subject, request, sources)
     read = {name: SETS[name].read(run.subject, sources[name]) for name in chosen}  # what is wrong is reported now
     where = {"precision": precision or "fp32", "device": str(loaded.device)}
-    with _journal(out, _settings(folder, asked, sources) | where, overwrite=overwrite) as journal:
+    with _journal(out, _settings(folder, request, sources) | where, overwrite=overwrite) as journal:
         results = {name: run.result(name, SETS[name], sources[name], read[name], journal) for name in chosen}
-        lacking |= {name: found for name, found in results.items() if isinstance(found, str)}
-        measured = [found for found in results.values() if not isinstance(found, str)]
-        if not measured or any(name in lacking for name in asked.sets):
+        lacking |= {name: result for name, result in results.items() if isinstance(result, str)}
+        measured = [result for result in results.values() if not isinstance(result, str)]
+        if not measured or any(name in lacking for name in request.sets):
             raise DataError(
                 " ".join(f"{name} cannot be measured: {lacking[name]}." for name in chosen if name in lacking)
             )
-        found = {
+        content = {
             "format": _AUDIT_FORMAT,
             "model": str(model),
             "fingerprint": ModelFolder(folder).fingerprint,
             "architecture": str(loaded.public.get("architectures", [""])[0]),
             "parameters": sum(one.numel() for one in loaded.own_parameters().values()),
-            "seed": asked.seed,
+            "seed": request.seed,
             "sets": measured,
             "not_measured": lacking,
         }
         if out is not None:
-            File(out / RESULTS).write_json(found)
+            File(out / RESULTS).write_json(content)
             with console.no_failure(out / REPORT):
-                page(found).save(out / REPORT)
+                render_audit_page(content).save(out / REPORT)
             AUDIT.seal(out)
-    return found
+    return content
 
 
-def found_sources(asked: Asked) -> dict[str, Source]:
+def found_sources(request: Asked) -> dict[str, AuditSource]:
     """Returns what each set reads. Raises DataError for a missing path, or one that no set recognizes."""
     paths: dict[str, list[Path]] = {name: [] for name in SETS}
-    for given in asked.data:
-        if not given.exists():
-            raise DataError(f"{given} does not exist.")
-        inside = SourceFiles.inside(given) if given.is_dir() else SourceFiles([str(given)], [], [])
+    for path in request.data:
+        if not path.exists():
+            raise DataError(f"{path} does not exist.")
+        inside = SourceFiles.inside(path) if path.is_dir() else SourceFiles([str(path)], [], [])
         if inside.unread:
             console.warn(inside.unread)
         known = [(name, file) for file in map(Path, inside.names) for name in _recognized(file)]
         if not known:
             raise DataError(
-                f"No audit set was recognized in {given}. Known are the published files of CrowS-Pairs, StereoSet, "
+                f"No audit set was recognized in {path}. Known are the published files of CrowS-Pairs, StereoSet, "
                 "BBQ, KoBBQ and WEAT/SEAT, and own word sets and templates (bertie help audit)."
             )
         for name, file in known:
             paths[name].append(file)
-    return {name: Source(tuple(paths[name]), asked.table, asked.format, asked.group) for name in SETS}
+    return {name: AuditSource(tuple(paths[name]), request.table, request.format, request.group) for name in SETS}
 
 
 def _recognized(file: Path) -> list[str]:
@@ -139,24 +139,26 @@ def _recognized(file: Path) -> list[str]:
     return [name for name, one in SETS.items() if one.recognizes(file, head)]
 
 
-def chosen_sets(subject: Subject, asked: Asked, sources: Mapping[str, Source]) -> tuple[list[str], dict[str, str]]:
+def chosen_sets(
+    subject: Subject, request: Asked, sources: Mapping[str, AuditSource]
+) -> tuple[list[str], dict[str, str]]:
     """Returns the sets to measure, and why the model cannot have the others that are there.
 
     Raises UsageError for an unknown set, a named set that cannot be measured, or no set at all.
     """
-    for name in asked.sets:
+    for name in request.sets:
         if name not in SETS:
             raise UsageError(f"Unknown audit set {name!r}. {nearest(name, SETS)}")
     lacks = {name: one.missing(subject) for name, one in SETS.items()}
     can = [name for name in SETS if not lacks[name]]
     there = [name for name, one in SETS.items() if one.offered(sources[name])]
-    for name in asked.sets:
+    for name in request.sets:
         if lacks[name]:
             raise UsageError(f"{name} needs {lacks[name]}. This model can have: {', '.join(can)}.")
         if name not in there:
             raise UsageError(f"{name} has no data. {SETS[name].wanted}")
-    chosen = [name for name in there if name in can and (not asked.sets or name in asked.sets)]
-    lacking = {name: f"it needs {lacks[name]}" for name in there if lacks[name] and not asked.sets}
+    chosen = [name for name in there if name in can and (not request.sets or name in request.sets)]
+    lacking = {name: f"it needs {lacks[name]}" for name in there if lacks[name] and not request.sets}
     if not chosen:
         raise UsageError(f"This model can have none of the sets given. It can have: {', '.join(can)}.")
     for name, reason in lacking.items():
@@ -196,21 +198,21 @@ class _Run:
         )
 
     def result(
-        self, name: str, audited: AuditSet[Any], source: Source, read: Read[Any], journal: Journal
+        self, name: str, audited: AuditSet[Any], source: AuditSource, read: Read[Any], journal: Journal
     ) -> dict[str, object] | str:
         """Returns the results of one set as JSON values, or the reason why it has none."""
         items = self._limited(read)
         if not items:
             return " ".join(read.notes).rstrip(".") or "it has no items"
         own = self._scores(name, audited, items, self.subject, journal)
-        kept, kept_scores = self.scores[name] = scored(items, own)
-        if not kept:
+        kept_items, kept_scores = self.scores[name] = scored(items, own)
+        if not kept_items:
             return f"none of {len(items):,} items has a score: {own[0]}"
         random = None
         if self.asked.controls:
             random = self._scores(f"{name}, random weights", audited, items, self.random, journal)
-        found = figures(audited, items, own, random, seed=self.asked.seed)
-        examples = audited.examples(kept, kept_scores)
+        figures = compute_figures(audited, items, own, random, seed=self.asked.seed)
+        examples = audited.examples(kept_items, kept_scores)
         return {
             "name": name,
             "title": audited.title,
@@ -219,9 +221,9 @@ class _Run:
             "unit": audited.unit,
             "scale": audited.scale,
             "files": [path.name for path in source.paths],
-            "items": len(kept),
+            "items": len(kept_items),
             "notes": [*read.notes, *_skipped(read), *_left_out(own)],
-            "figures": [figure.as_json() for figure in found],
+            "figures": [figure.as_json() for figure in figures],
             "examples": examples and {"title": examples.title, "columns": examples.columns, "rows": examples.rows},
         }
 
@@ -251,24 +253,24 @@ def _left_out(scores: Sequence[object]) -> list[str]:
     return [f"{reasons.count(one):,} of {len(scores):,} items left out: {one}." for one in dict.fromkeys(reasons)]
 
 
-def _settings(folder: Path, asked: Asked, sources: Mapping[str, Source]) -> dict[str, Any]:
-    files = {path for source in sources.values() for path in source.paths} | ({asked.table} - {None})
+def _settings(folder: Path, request: Asked, sources: Mapping[str, AuditSource]) -> dict[str, Any]:
+    files = {path for source in sources.values() for path in source.paths} | ({request.table} - {None})
     return {
         "format": _AUDIT_FORMAT,
         "version": bertie_version(),
         "model": ModelFolder(folder).fingerprint,
         "files": {str(path): File(path).hash for path in sorted(files, key=str) if path is not None},
-        "sets": list(asked.sets),
-        "group": asked.group,
-        "columns": [*asked.format.columns.text, asked.format.columns.label],
+        "sets": list(request.sets),
+        "group": request.group,
+        "columns": [*request.format.columns.text, request.format.columns.label],
         "reading": [
-            asked.format.file.kind,
-            asked.format.file.encoding,
-            *asked.format.file.names,
-            *asked.format.labels.names.items(),
+            request.format.file.kind,
+            request.format.file.encoding,
+            *request.format.file.names,
+            *request.format.labels.names.items(),
         ],
-        "limit": asked.limit,
-        "seed": asked.seed,
+        "limit": request.limit,
+        "seed": request.seed,
     }
 
 

@@ -4,12 +4,12 @@ from typing import Any
 
 from bertie.apps.audit.base import AuditSet
 from bertie.apps.audit.flips import Flips
-from bertie.apps.audit.groups import Groups
+from bertie.apps.audit.groups import GroupAudit
 from bertie.apps.audit.pairs import CrowsPairs
 from bertie.apps.audit.questions import BBQ, KoBBQ
 from bertie.apps.audit.stereoset import BetweenSentences, InsideSentence
 from bertie.apps.audit.templates import Templates
-from bertie.apps.audit.words import Words
+from bertie.apps.audit.words import WordAssociations
 from bertie.platform import Registry
 
 _ALL: tuple[AuditSet[Any], ...] = (
@@ -17,10 +17,10 @@ _ALL: tuple[AuditSet[Any], ...] = (
     InsideSentence(),
     BetweenSentences(),
     Templates(),
-    Words(),
+    WordAssociations(),
     BBQ(),
     KoBBQ(),
-    Groups(),
+    GroupAudit(),
     Flips(),
 )
 SETS: Registry[AuditSet[Any]] = Registry("audit set", [(one.name, one) for one in _ALL])

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.apps.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
-from bertie.apps.audit.files import Cells, header_has, table
+from bertie.apps.audit.base import AuditMeasure, AuditSet, AuditSource, Read, Score, Subject, of_units
+from bertie.apps.audit.files import NamedCells, header_has, read_table
 from bertie.apps.audit.masked import covering_tokens, left_to_right, log_p
 from bertie.platform import BadRecord, DataError, File, PairHead
 
@@ -38,7 +38,7 @@ NEUTRAL = {"ss": 50.0}
 
 
 @dataclass(frozen=True)
-class Context:
+class StereoContext:
     """A context with its three sentences, in the order of ORDER."""
 
     domain: str
@@ -47,22 +47,22 @@ class Context:
     sentences: tuple[str, str, str]
 
 
-def scored_terms(terms: Sequence[tuple[str, str]], scores: Sequence[Sequence[float]]) -> dict[str, Measure]:
+def scored_terms(terms: Sequence[tuple[str, str]], scores: Sequence[Sequence[float]]) -> dict[str, AuditMeasure]:
     """Returns lms, ss and icat of all domains together and of each.
 
     terms: (domain, term) of each context; scores: those of its texts, in the order of ORDER. Equal scores of stereotype
     and anti-stereotype count as anti-stereotype. Intervals: bootstrap over the terms.
     """
     domains = list(dict.fromkeys(domain for domain, _ in terms))
-    found: dict[str, Measure] = {}
+    measures: dict[str, AuditMeasure] = {}
     for chosen in ("all", *(domains if len(domains) > 1 else ())):
         rows = [i for i, (domain, _) in enumerate(terms) if chosen in ("all", domain)]
         name = domains[0] if len(domains) == 1 else chosen
-        found |= _measures(name, [terms[i][1] for i in rows], [scores[i] for i in rows])
-    return found
+        measures |= _measures(name, [terms[i][1] for i in rows], [scores[i] for i in rows])
+    return measures
 
 
-def _measures(name: str, terms: Sequence[str], scores: Sequence[Sequence[float]]) -> dict[str, Measure]:
+def _measures(name: str, terms: Sequence[str], scores: Sequence[Sequence[float]]) -> dict[str, AuditMeasure]:
     number = {term: i for i, term in enumerate(dict.fromkeys(terms))}
     stereo, anti, unrelated = np.array(scores, np.float64).T
     cells = np.stack([((stereo > unrelated) * 1.0 + (anti > unrelated)) / 2, stereo > anti, np.ones(len(terms))], -1)
@@ -80,7 +80,7 @@ def _measures(name: str, terms: Sequence[str], scores: Sequence[Sequence[float]]
     return of_units(rates_T, metrics_of, items=dict.fromkeys(names, len(terms)), neutral=neutral)
 
 
-class StereoSet(AuditSet[Context]):
+class StereoSet(AuditSet[StereoContext]):
     """Either part of StereoSet."""
 
     criticism = (
@@ -97,35 +97,35 @@ class StereoSet(AuditSet[Context]):
             return header_has(head, *STEREOSET_COLUMNS[1:3], *STEREOSET_COLUMNS[4:])
         return path.suffix == ".json" and b'"target"' in head and b'"bias_type"' in head
 
-    def read(self, subject: Subject, source: Source) -> Read[Context]:
+    def read(self, subject: Subject, source: AuditSource) -> Read[StereoContext]:
         """Returns the contexts of this part in all files."""
-        found = Read[Context]()
+        result = Read[StereoContext]()
         for path in source.paths:
             if path.suffix == ".json":
                 contexts = _json(path)
             else:
-                contexts, skipped = table(path, STEREOSET_COLUMNS, _context)
-                found.skipped[path.name] = skipped
-            earlier = set(found.items)  # the JSON files repeat the tables
-            found.items += [one for one in contexts if (BLANK in one.text) == self.inside and one not in earlier]
-        return found
+                contexts, skipped = read_table(path, STEREOSET_COLUMNS, _context)
+                result.skipped[path.name] = skipped
+            earlier = set(result.items)  # the JSON files repeat the tables
+            result.items += [one for one in contexts if (BLANK in one.text) == self.inside and one not in earlier]
+        return result
 
-    def measures(self, items: Sequence[Context], scores: Sequence[Score]) -> dict[str, Measure]:
+    def measures(self, items: Sequence[StereoContext], scores: Sequence[Score]) -> dict[str, AuditMeasure]:
         """Returns lms, ss and icat for all contexts and by domain."""
         return scored_terms([(one.domain, one.term) for one in items], scores) if items else {}
 
-    def unit_of(self, item: Context) -> Hashable:
+    def unit_of(self, item: StereoContext) -> Hashable:
         """The target term."""
         return item.term
 
-    def copy_of(self, item: Context, number: int) -> Context:
+    def copy_of(self, item: StereoContext, number: int) -> StereoContext:
         """The context with a term of its own: figures are means over terms, and a term that is drawn twice counts
         twice."""
         return replace(item, term=f"{number}: {item.term}")
 
     def shuffled(
-        self, items: Sequence[Context], scores: Sequence[Score], rng: np.random.Generator
-    ) -> tuple[Sequence[Context], Sequence[Score]]:
+        self, items: Sequence[StereoContext], scores: Sequence[Score], rng: np.random.Generator
+    ) -> tuple[Sequence[StereoContext], Sequence[Score]]:
         """Shuffles the three scores of each context."""
         return items, rng.permuted(np.array(scores, np.float64), axis=1).tolist()
 
@@ -144,13 +144,13 @@ class InsideSentence(StereoSet):
     needs = ("mlm",)
     inside = True
 
-    def scores(self, subject: Subject, items: Sequence[Context]) -> list[Score]:
+    def scores(self, subject: Subject, items: Sequence[StereoContext]) -> list[Score]:
         """Returns the mean probability of each filler's tokens, in the order of ORDER."""
         fillers = [[filler(one.text, sentence) for sentence in one.sentences] for one in items]
-        groups, found = [], list[Score]()
+        groups, scores = [], list[Score]()
         for one, words in zip(items, fillers, strict=True):
             if not all(words):
-                found.append("the word of the blank was not found")
+                scores.append("the word of the blank was not found")
                 continue
             texts = [one.text.replace(BLANK, word) for word in words]
             start = one.text.index(BLANK)
@@ -159,14 +159,14 @@ class InsideSentence(StereoSet):
                 for encoding, word in zip(subject.tokenizer.encode_batch(texts), words, strict=True)
             ]
             if any(len(row.ids) > subject.max_length for three in rows for row in three):
-                found.append(f"longer than {subject.max_length} tokens")
+                scores.append(f"longer than {subject.max_length} tokens")
             elif not all(rows):
-                found.append("a word without tokens")
+                scores.append("a word without tokens")
             else:
                 groups += rows
-                found.append(None)
+                scores.append(None)
         values = iter(log_p(subject, groups))
-        return [[float(np.exp(next(values)).mean()) for _ in _ORDER] if one is None else one for one in found]
+        return [[float(np.exp(next(values)).mean()) for _ in _ORDER] if one is None else one for one in scores]
 
 
 class BetweenSentences(StereoSet):
@@ -188,11 +188,11 @@ class BetweenSentences(StereoSet):
         short = super().missing(subject)
         return short or ("" if subject.kind == "nsp" else "a next-sentence head; its own is for order or pictures")
 
-    def scores(self, subject: Subject, items: Sequence[Context]) -> list[Score]:
+    def scores(self, subject: Subject, items: Sequence[StereoContext]) -> list[Score]:
         """Returns the probability that each sentence follows, in the order of ORDER."""
         pairs = [(one.text, sentence) for one in items for sentence in one.sentences]
-        found = PairHead("nsp").judge(subject.engine, subject.tokenizer, pairs, max_length=subject.max_length)
-        return [[verdict.yes for verdict in found[3 * i : 3 * i + 3]] for i in range(len(items))]
+        verdicts = PairHead("nsp").judge(subject.engine, subject.tokenizer, pairs, max_length=subject.max_length)
+        return [[verdict.yes for verdict in verdicts[3 * i : 3 * i + 3]] for i in range(len(items))]
 
 
 def filler(context: str, sentence: str) -> str:
@@ -206,22 +206,22 @@ def filler(context: str, sentence: str) -> str:
     return word.translate(str.maketrans("", "", string.punctuation))
 
 
-def _context(fields: Cells, line: int) -> Context | BadRecord:
+def _context(fields: NamedCells, line: int) -> StereoContext | BadRecord:
     domain, term, text, unrelated, anti, stereo = (str(fields[name]).strip() for name in STEREOSET_COLUMNS)
-    return Context(domain, term, text, (stereo, anti, unrelated))
+    return StereoContext(domain, term, text, (stereo, anti, unrelated))
 
 
-def _json(path: Path) -> list[Context]:
+def _json(path: Path) -> list[StereoContext]:
     """Reads dev.json of the release ({"data": {"intrasentence": [...]}}), or a list of its items."""
-    found = File(path).read_json()
-    data = found.get("data", found) if isinstance(found, dict) else {"": found}
+    content = File(path).read_json()
+    data = content.get("data", content) if isinstance(content, dict) else {"": content}
     try:
         return [_of_json(one) for part in data.values() for one in part]
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise DataError(f"{path} does not have the layout of StereoSet ({type(error).__name__}: {error}).") from None
 
 
-def _of_json(one: Mapping[str, Any]) -> Context:
+def _of_json(one: Mapping[str, Any]) -> StereoContext:
     by_label = {sentence["gold_label"]: sentence["sentence"] for sentence in one["sentences"]}
     first, second, third = (str(by_label[label]) for label in _ORDER)
-    return Context(one["bias_type"], one["target"], one["context"], (first, second, third))
+    return StereoContext(one["bias_type"], one["target"], one["context"], (first, second, third))

@@ -20,7 +20,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 
-from bertie.apps.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, known, of_units
+from bertie.apps.audit.base import (
+    AuditMeasure,
+    AuditSet,
+    AuditSource,
+    FigureExamples,
+    Read,
+    Score,
+    Subject,
+    fraction,
+    has_known_words,
+    of_units,
+)
 from bertie.apps.audit.files import check_unique_names, validated
 from bertie.apps.audit.masked import MaskedText, covering_tokens, left_to_right, log_p
 from bertie.platform import DataError, PlainText, SourceFile
@@ -99,69 +110,69 @@ class Templates(AuditSet[Attribute]):
         """A YAML file of own templates."""
         return path.suffix in (".yaml", ".yml") and b"templates:" in head
 
-    def offered(self, source: Source) -> bool:
+    def offered(self, source: AuditSource) -> bool:
         """Built-in templates are always there."""
         return True
 
-    def read(self, subject: Subject, source: Source) -> Read[Attribute]:
+    def read(self, subject: Subject, source: AuditSource) -> Read[Attribute]:
         """Returns the attributes of every set whose words the vocabulary can write."""
-        found, left = Read[Attribute](), dict[str, int]()
+        attributes_read, left = Read[Attribute](), dict[str, int]()
         sets = [one for path in source.paths or (TEMPLATES_FILE,) for one in read_sets(path)]
         check_unique_names(one.name for one in sets)
         for one in sets:
-            if not known(subject.tokenizer, one.samples()):
-                found.notes.append(f"{one.name} is left out: the vocabulary lacks words of its templates.")
+            if not has_known_words(subject.tokenizer, one.samples()):
+                attributes_read.notes.append(f"{one.name} is left out: the vocabulary lacks words of its templates.")
                 continue
             attributes = [Attribute(one, word, group) for group, words in one.attributes.items() for word in words]
-            kept = [each for each in attributes if known(subject.tokenizer, [each.word])]
-            left[one.name] = len(attributes) - len(kept)
-            found.items += kept if len(kept) > 1 else []
-        found.notes += [
+            words = [each for each in attributes if has_known_words(subject.tokenizer, [each.word])]
+            left[one.name] = len(attributes) - len(words)
+            attributes_read.items += words if len(words) > 1 else []
+        attributes_read.notes += [
             f"{name}: {n} professions left out, which the vocabulary lacks." for name, n in left.items() if n
         ]
-        return found
+        return attributes_read
 
     def scores(self, subject: Subject, items: Sequence[Attribute]) -> list[Score]:
         """Returns for each attribute the ratio minus its prior under each template."""
         groups = [row for item in items for row in _rows(subject, item)]
         values = iter([float(one.sum()) for one in log_p(subject, groups)])
-        found: list[Score] = []
+        scores: list[Score] = []
         for item in items:
             words = [len(item.of.groups[name]) for name in item.of.groups]
             ratios = []
             for _ in item.of.templates:
-                told, prior = (
+                logits, prior = (
                     [np.logaddexp.reduce([next(values) for _ in range(count)]) for count in words] for _ in range(2)
                 )
-                ratios.append(float(told[0] - told[1] - prior[0] + prior[1]))
-            found.append(ratios)
-        return found
+                ratios.append(float(logits[0] - logits[1] - prior[0] + prior[1]))
+            scores.append(ratios)
+        return scores
 
-    def measures(self, items: Sequence[Attribute], scores: Sequence[Score]) -> dict[str, Measure]:
+    def measures(self, items: Sequence[Attribute], scores: Sequence[Score]) -> dict[str, AuditMeasure]:
         """Returns gap, spread, mean and the effect of the wording of each set; every attribute as a detail."""
-        found: dict[str, Measure] = {}
+        measures: dict[str, AuditMeasure] = {}
         for one in dict.fromkeys(id(item.of) for item in items):
             rows = [i for i, item in enumerate(items) if id(item.of) == one]
-            found |= _measures([items[i] for i in rows], np.array([scores[i] for i in rows], np.float64))
-        return found
+            measures |= _measures([items[i] for i in rows], np.array([scores[i] for i in rows], np.float64))
+        return measures
 
     def shuffled(
         self, items: Sequence[Attribute], scores: Sequence[Score], rng: np.random.Generator
     ) -> tuple[Sequence[Attribute], Sequence[Score]]:
         """Shuffles the ratios of each template over the attributes of its set."""
-        found = list(scores)
+        mixed = list(scores)
         for one in dict.fromkeys(id(item.of) for item in items):
             rows = [i for i, item in enumerate(items) if id(item.of) == one]
             table_PT = rng.permuted(np.array([scores[i] for i in rows], np.float64), axis=0)
             for i, row in zip(rows, table_PT.tolist(), strict=True):
-                found[i] = row
-        return items, found
+                mixed[i] = row
+        return items, mixed
 
     def key(self, item: Attribute) -> Hashable:
         """The set and the word."""
         return item.of.name, item.word
 
-    def examples(self, items: Sequence[Attribute], scores: Sequence[Score]) -> Examples:
+    def examples(self, items: Sequence[Attribute], scores: Sequence[Score]) -> FigureExamples:
         """Returns the attributes with the highest and the lowest means of each set."""
         rows: list[list[Any]] = []
         for one in dict.fromkeys(id(item.of) for item in items):
@@ -170,10 +181,10 @@ class Templates(AuditSet[Attribute]):
             for item, value in [*own[:_EXAMPLES_SHOWN], *own[max(_EXAMPLES_SHOWN, len(own) - _EXAMPLES_SHOWN) :]]:
                 first, second = item.of.groups
                 rows.append([item.of.name, item.word, first if value > 0 else second, f"{value:+z.2f}"])
-        return Examples("The strongest associations", ("set", "profession", "towards", "mean"), rows)
+        return FigureExamples("The strongest associations", ("set", "profession", "towards", "mean"), rows)
 
 
-def _measures(items: Sequence[Attribute], table_PT: NDArray[np.float64]) -> dict[str, Measure]:
+def _measures(items: Sequence[Attribute], table_PT: NDArray[np.float64]) -> dict[str, AuditMeasure]:
     of = items[0].of
     first, second = of.groups
     means_P = table_PT.mean(1)
@@ -190,7 +201,7 @@ def _measures(items: Sequence[Attribute], table_PT: NDArray[np.float64]) -> dict
 
     both = bool(side.sum(0).all())
     sizes = {"gap": int(side.sum()) if both else 0, "spread": len(items), "mean": len(items)}
-    found = of_units(
+    measures = of_units(
         counts,
         metrics_of,
         items={f"{of.name}: {name}": count for name, count in sizes.items()},
@@ -198,13 +209,13 @@ def _measures(items: Sequence[Attribute], table_PT: NDArray[np.float64]) -> dict
     )
     signs = (table_PT > 0).mean(1)
     name = f"{of.name}: sign depends on the wording (%)"
-    found[name] = fraction(int(((signs > 0) & (signs < 1)).sum()), len(items), neutral=None)
-    return found | {
+    measures[name] = fraction(int(((signs > 0) & (signs < 1)).sum()), len(items), neutral=None)
+    return measures | {
         f"{of.name}: {item.word}": _over_templates(row_T) for item, row_T in zip(items, table_PT, strict=True)
     }
 
 
-def _over_templates(row_T: NDArray[np.float64]) -> Measure:
+def _over_templates(row_T: NDArray[np.float64]) -> AuditMeasure:
     """Returns the mean of one attribute with the t interval over the templates, which are too few for a bootstrap."""
 
     def interval() -> tuple[float, float]:
@@ -213,12 +224,12 @@ def _over_templates(row_T: NDArray[np.float64]) -> Measure:
         half = float(t.ppf(0.975, len(row_T) - 1) * row_T.std(ddof=1) / len(row_T) ** 0.5)
         return float(row_T.mean()) - half, float(row_T.mean()) + half
 
-    return Measure(float(row_T.mean()), len(row_T), interval, neutral=0.0, detail=True)
+    return AuditMeasure(float(row_T.mean()), len(row_T), interval, neutral=0.0, detail=True)
 
 
 def _rows(subject: Subject, item: Attribute) -> list[list[MaskedText]]:
     """Returns the masked texts of an attribute: for each template, all words of both groups, and then the priors."""
-    found: list[list[MaskedText]] = []
+    rows: list[list[MaskedText]] = []
     words = [word for group in item.of.groups.values() for word in group]
     for template in item.of.templates:
         written = [_filled(template, word, item.word) for word in words]
@@ -227,9 +238,9 @@ def _rows(subject: Subject, item: Attribute) -> list[list[MaskedText]]:
             (encoding, covering_tokens(encoding, *group), covering_tokens(encoding, *attribute))
             for encoding, (_, group, attribute) in zip(encodings, written, strict=True)
         ]
-        found += [left_to_right(encoding, group) for encoding, group, _ in places]
-        found += [left_to_right(encoding, group, also=hidden) for encoding, group, hidden in places]
-    return found
+        rows += [left_to_right(encoding, group) for encoding, group, _ in places]
+        rows += [left_to_right(encoding, group, also=hidden) for encoding, group, hidden in places]
+    return rows
 
 
 def _filled(template: str, word: str, attribute: str) -> tuple[str, tuple[int, int], tuple[int, int]]:
@@ -250,7 +261,7 @@ def _filled(template: str, word: str, attribute: str) -> tuple[str, tuple[int, i
 @cache
 def read_sets(path: Path) -> tuple[TemplateSet, ...]:
     """Returns the template sets of a YAML file. Raises DataError where it has another layout."""
-    found = validated(TemplateSet, SourceFile(path).yaml().get("templates"), path)
-    for one in found:
+    sets = validated(TemplateSet, SourceFile(path).yaml().get("templates"), path)
+    for one in sets:
         one.check(str(path))
-    return tuple(found)
+    return tuple(sets)

@@ -19,7 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, with_config
 
-from bertie.apps.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known, middle
+from bertie.apps.audit.base import (
+    AuditMeasure,
+    AuditSet,
+    AuditSource,
+    Interval,
+    Read,
+    Score,
+    Subject,
+    has_known_words,
+    middle,
+)
 from bertie.apps.audit.files import check_unique_names, validated
 from bertie.platform import DataError, File, SourceFile
 
@@ -66,7 +76,7 @@ def effect_size(x: NDArray[np.float64], y: NDArray[np.float64]) -> float:
     return float((x.mean() - y.mean()) / spread) if spread > _EPS * np.abs(np.concatenate([x, y])).max() else math.nan
 
 
-def permutation(
+def permute_partitions(
     x: NDArray[np.float64], y: NDArray[np.float64], *, samples: int = SAMPLES, seed: int = 0
 ) -> tuple[float, int, bool]:
     """Returns the one-sided p-value, the number of partitions, and whether these are all there are."""
@@ -91,13 +101,13 @@ def associations(
 ) -> NDArray[np.float64]:
     """Returns s of each target from vectors (N, H), of attributes (A, H) and (B, H)."""
     targets_NH, first_AH, second_BH = (_unit(one.astype(np.float32)) for one in (targets, first, second))
-    found: NDArray[np.float64] = ((targets_NH @ first_AH.T).mean(1) - (targets_NH @ second_BH.T).mean(1)).astype(
+    values: NDArray[np.float64] = ((targets_NH @ first_AH.T).mean(1) - (targets_NH @ second_BH.T).mean(1)).astype(
         np.float64
     )
-    return found
+    return values
 
 
-class Words(AuditSet[WordTest]):
+class WordAssociations(AuditSet[WordTest]):
     """Associations of vectors of words or sentences."""
 
     name = "words"
@@ -121,60 +131,60 @@ class Words(AuditSet[WordTest]):
         own = path.suffix in (".yaml", ".yml") and b"tests:" in head
         return own or (path.suffix in (".json", ".jsonl") and b'"targ1"' in head)
 
-    def offered(self, source: Source) -> bool:
+    def offered(self, source: AuditSource) -> bool:
         """Built-in words are always there."""
         return True
 
-    def read(self, subject: Subject, source: Source) -> Read[WordTest]:
+    def read(self, subject: Subject, source: AuditSource) -> Read[WordTest]:
         """Returns the tests whose words the vocabulary can write."""
-        found = Read[WordTest]()
+        tests_read = Read[WordTest]()
         tests = [one for path in source.paths or (WORDS_FILE,) for one in read_tests(path)]
         check_unique_names(one.name for one in tests)
         for one in tests:
-            if all(known(subject.tokenizer, words) for words in one.words):
-                found.items.append(one)
-        if left := [one.name for one in tests if one not in found.items]:
-            found.notes.append(f"Left out, because the vocabulary lacks some of their words: {', '.join(left)}.")
-        return found
+            if all(has_known_words(subject.tokenizer, words) for words in one.words):
+                tests_read.items.append(one)
+        if left := [one.name for one in tests if one not in tests_read.items]:
+            tests_read.notes.append(f"Left out, because the vocabulary lacks some of their words: {', '.join(left)}.")
+        return tests_read
 
     def scores(self, subject: Subject, items: Sequence[WordTest]) -> list[Score]:
         """Returns s of the targets of each test: {"x": [...], "y": [...]}, or why it has no effect size."""
-        found: list[Score] = []
+        scores: list[Score] = []
         for one in items:
             words = [word for side in one.words for word in side]
             vectors = np.array([answer.label for answer in subject.embedder.predict(words)], np.float64)
             x, y, a, b = np.split(vectors, np.cumsum([len(side) for side in one.words])[:-1])
             sides = associations(x, a, b), associations(y, a, b)
             defined = math.isfinite(effect_size(*sides))
-            found.append(
+            scores.append(
                 dict(zip("xy", (side.tolist() for side in sides), strict=True))
                 if defined
                 else f"the targets of {one.name!r} have equal vectors"
             )
-        return found
+        return scores
 
-    def measures(self, items: Sequence[WordTest], scores: Sequence[Score]) -> dict[str, Measure]:
+    def measures(self, items: Sequence[WordTest], scores: Sequence[Score]) -> dict[str, AuditMeasure]:
         """Returns d of each test, and the mean of their absolute values for several tests."""
-        found, sizes = dict[str, Measure](), list[float]()
+        measures, sizes = dict[str, AuditMeasure](), list[float]()
         for item, score in zip(items, scores, strict=True):
             x, y = np.array(score["x"]), np.array(score["y"])
             size = effect_size(x, y)
             if math.isfinite(size):
                 sizes.append(abs(size))
-                found[item.name] = Measure(
+                measures[item.name] = AuditMeasure(
                     size, len(x) + len(y), partial(_interval, x, y), partial(_told, x, y), neutral=0.0
                 )
-        return found if len(sizes) < 3 else {"mean of |d|": _mean(np.array(sizes)), **found}
+        return measures if len(sizes) < 3 else {"mean of |d|": _mean(np.array(sizes)), **measures}
 
     def shuffled(
         self, items: Sequence[WordTest], scores: Sequence[Score], rng: np.random.Generator
     ) -> tuple[Sequence[WordTest], Sequence[Score]]:
         """Divides the targets of each test at random."""
-        found = []
+        mixed = []
         for score in scores:
             both = rng.permutation(score["x"] + score["y"])
-            found.append({"x": both[: len(score["x"])], "y": both[len(score["x"]) :]})
-        return items, found
+            mixed.append({"x": both[: len(score["x"])], "y": both[len(score["x"]) :]})
+        return items, mixed
 
     def key(self, item: WordTest) -> Hashable:
         """The name of the test."""
@@ -184,12 +194,12 @@ class Words(AuditSet[WordTest]):
         self, items: Sequence[WordTest], scores: Sequence[Sequence[Score]], rng: np.random.Generator
     ) -> tuple[Sequence[WordTest], Sequence[Sequence[Score]]]:
         """Draws the targets of each test with replacement, the same ones for all models."""
-        found: list[list[Score]] = [[] for _ in scores]
+        draws: list[list[Score]] = [[] for _ in scores]
         for of_test in zip(*scores, strict=True):
             drawn = {side: rng.integers(len(of_test[0][side]), size=len(of_test[0][side])) for side in ("x", "y")}
-            for into, score in zip(found, of_test, strict=True):
+            for into, score in zip(draws, of_test, strict=True):
                 into.append({side: np.array(score[side])[rows] for side, rows in drawn.items()})
-        return items, found
+        return items, draws
 
 
 _RESAMPLES = 2000  # the 2.5 and 97.5 percent points then rest on 50 resamples each
@@ -203,16 +213,16 @@ def _interval(x: NDArray[np.float64], y: NDArray[np.float64]) -> Interval:
     return middle(finite) if len(finite) else (math.nan, math.nan)
 
 
-def _mean(sizes: NDArray[np.float64]) -> Measure:
+def _mean(sizes: NDArray[np.float64]) -> AuditMeasure:
     def interval() -> Interval:
         rng = np.random.default_rng(0)
         return middle(rng.choice(sizes, (_RESAMPLES, len(sizes))).mean(1))
 
-    return Measure(float(sizes.mean()), len(sizes), interval, lambda: "items: tests")
+    return AuditMeasure(float(sizes.mean()), len(sizes), interval, lambda: "items: tests")
 
 
 def _told(x: NDArray[np.float64], y: NDArray[np.float64]) -> str:
-    p, partitions, whole = permutation(x, y)
+    p, partitions, whole = permute_partitions(x, y)
     return f"p = {p:.3g} ({'all' if whole else 'sampled'} {partitions:,} partitions)"
 
 
@@ -221,16 +231,16 @@ def read_tests(path: Path) -> list[WordTest]:
     raw: object = (
         [_published(path)] if path.suffix != ".yaml" and path.suffix != ".yml" else SourceFile(path).yaml().get("tests")
     )
-    found = validated(WordTest, raw, path)
-    for one in found:
+    tests = validated(WordTest, raw, path)
+    for one in tests:
         one.check(str(path))
-    return found
+    return tests
 
 
 def _published(path: Path) -> dict[str, object]:
-    found: Mapping[str, Any] = File(path).read_json()
+    content: Mapping[str, Any] = File(path).read_json()
     try:
-        sides = {ours: {found[theirs]["category"]: found[theirs]["examples"]} for ours, theirs in SIDES.items()}
+        sides = {ours: {content[theirs]["category"]: content[theirs]["examples"]} for ours, theirs in SIDES.items()}
     except (KeyError, TypeError) as error:
         raise DataError(f"{path} does not have the layout of WEAT and SEAT: {error} is missing.") from None
     return {"name": path.stem, **sides}
@@ -238,5 +248,5 @@ def _published(path: Path) -> dict[str, object]:
 
 def _unit(vectors_NH: NDArray[np.float32]) -> NDArray[np.float32]:
     """Returns vectors of length 1; zero vectors stay zero. (N, H) -> (N, H)"""
-    found: NDArray[np.float32] = vectors_NH / np.maximum(np.linalg.norm(vectors_NH, axis=-1, keepdims=True), 1e-12)
-    return found
+    unit: NDArray[np.float32] = vectors_NH / np.maximum(np.linalg.norm(vectors_NH, axis=-1, keepdims=True), 1e-12)
+    return unit

@@ -49,15 +49,15 @@ QUESTION_WORDS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass
-class Count:
+class SentenceCount:
     """How many sentences were read, and how many of them had no name and no number, or were too short."""
 
     read: int = 0
     unsuitable: int = 0
 
 
-def cloze(
-    corpus: Corpus, *, rows: int, words: int = 130, seed: int = 0, count: Count | None = None
+def make_questions(
+    corpus: Corpus, *, rows: int, words: int = 130, seed: int = 0, count: SentenceCount | None = None
 ) -> Iterator[dict[str, object]]:
     """Yields up to `rows` questions about the sentences of a corpus, in random order, each sentence at most once.
 
@@ -66,10 +66,10 @@ def cloze(
     """
     if not SHORTEST_CONTEXT <= words <= LONGEST_CONTEXT:
         raise UsageError(f"A context of {words:,} words; choose from {SHORTEST_CONTEXT} to {LONGEST_CONTEXT:,}.")
-    shards, made, count = corpus.shards, 0, count or Count()
+    shards, written, count = corpus.shards, 0, count or SentenceCount()
     bounds = shards.document_bounds()
     for j in shards.shuffled(seed):
-        if made == rows:
+        if written == rows:
             return
         count.read += 1
         document = int(np.searchsorted(bounds, j, side="right")) - 1
@@ -77,11 +77,11 @@ def cloze(
         if row is None:
             count.unsuitable += 1
         else:
-            made += 1
+            written += 1
             yield {"id": str(j), **row}
 
 
-def as_json(row: Mapping[str, object]) -> str:
+def format_question(row: Mapping[str, object]) -> str:
     """Returns a question as one line of JSON."""
     return json.dumps(row, ensure_ascii=False) + "\n"
 
@@ -136,7 +136,7 @@ def _text(corpus: Corpus, j: int) -> str:
 def _answers(sentence: str) -> Iterator[tuple[int, str]]:
     """Yields where an answer may start, and its text: numbers, runs of words with a capital, Korean words before a
     particle."""
-    yield from ((found.start(), found.group()) for found in _NUMBER.finditer(sentence))
+    yield from ((match.start(), match.group()) for match in _NUMBER.finditer(sentence))
     run: list[re.Match[str]] = []
     for word in [*_WORD.finditer(sentence), None]:
         joined = run and word and sentence[run[-1].end() : word.start()] == " "
@@ -154,11 +154,11 @@ def _question(before: str, answer: str, after: str, rng: random.Random) -> str:
     """Returns the words around an answer, with a question word in its place or first."""
     left_out, most = rng.choice(_LEFT_OUT_SHARES), rng.choice(_MAX_WORDS)
 
-    def kept(text: str) -> list[str]:
+    def context_words(text: str) -> list[str]:
         words = _WORD.findall(text)
         return [word for word in words if rng.random() >= (SHORT_LEFT_OUT if len(word) <= SHORT else left_out)]
 
-    left, right = kept(before), kept(after)
+    left, right = context_words(before), context_words(after)
     while len(left) + len(right) > most:
         left, right = (left[1:], right) if len(left) > len(right) else (left, right[:-1])
     order = rng.random()
@@ -169,6 +169,6 @@ def _question(before: str, answer: str, after: str, rng: random.Random) -> str:
         rng.shuffle(right)
     kind = "year" if _YEAR.fullmatch(answer) else "number" if answer[0].isdigit() else "name"
     script = "hangul" if _HANGUL.search(before + answer + after) else "latin"
-    asked = rng.choice(QUESTION_WORDS[script][kind])
-    words = [asked, *left, *right] if rng.random() < 1 / 3 else [*left, asked, *right]
+    question_word = rng.choice(QUESTION_WORDS[script][kind])
+    words = [question_word, *left, *right] if rng.random() < 1 / 3 else [*left, question_word, *right]
     return " ".join(words) + "?"

@@ -11,7 +11,7 @@ from bertie.apps import cloze as app
 from bertie.platform import console, option
 
 
-def cloze(
+def cloze_command(
     corpus: Annotated[str, typer.Argument(help="Corpus folder of `bertie corpus`.", metavar="CORPUS")],
     output: Annotated[
         Path,
@@ -44,18 +44,25 @@ def cloze(
     """
 
     platform.File(output).check_new(overwrite=overwrite)
-    count = app.cloze.Count()
-    asked = app.cloze.cloze(bertie.Corpus.open(corpus), rows=rows, words=context_words, seed=seed, count=count)
+    count = app.cloze.SentenceCount()
+    questions = app.cloze.make_questions(
+        bertie.Corpus.open(corpus), rows=rows, words=context_words, seed=seed, count=count
+    )
     empty = f"{corpus} has no sentence of 6 words with a name or a number that occurs once in its context."
-    form = app.cloze.as_document if output.suffix.lower() == ".txt" else app.cloze.as_json
-    lines = map(form, console.track(asked, "questions", total=rows))
-    made = platform.File(output).write_lines(lines, empty=lambda: empty)
-    facts = {"file": str(output), "questions": made, "sentences_read": count.read, "unsuitable": count.unsuitable}
+    form = app.cloze.as_document if output.suffix.lower() == ".txt" else app.cloze.format_question
+    lines = map(form, console.track(questions, "questions", total=rows))
+    written = platform.File(output).write_lines(lines, empty=lambda: empty)
+    facts = {
+        "file": str(output),
+        "questions": written,
+        "sentences_read": count.read,
+        "unsuitable": count.unsuitable,
+    }
     if console.verbosity.json:
         console.emit(facts)
         return
-    console.show(f"{output}: {made:,} questions")
-    if made < rows:
+    console.show(f"{output}: {written:,} questions")
+    if written < rows:
         console.warn(
-            f"The corpus has only {made:,} suitable sentences of {count.read:,}; {rows:,} questions were asked for."
+            f"The corpus has only {written:,} suitable sentences of {count.read:,}; {rows:,} questions were asked for."
         )

@@ -24,7 +24,7 @@ EPOCHS, MAX_DROP = 3.0, 0.01  # defaults, if the options are not given
 
 
 @dataclass(frozen=True)
-class LimitOptions:
+class CompressionLimitOptions:
     """Limits of the search for a smaller model."""
 
     max_drop: Annotated[
@@ -41,7 +41,7 @@ class LimitOptions:
     ] = None
 
 
-_LIMITS = LimitOptions()
+_LIMITS = CompressionLimitOptions()
 
 
 @dataclass(frozen=True)
@@ -101,14 +101,14 @@ class TrainingOptions:
         if self.movement and self.layer_wise:
             raise UsageError("--movement and --layer-wise cannot be combined. Choose one of them.")
         ways = {"movement": self.movement, "layer-wise": self.layer_wise, "distilled": self.distil}
-        return next((name for name, wanted in ways.items() if wanted), "")
+        return next((name for name, is_set in ways.items() if is_set), "")
 
 
 TRAINING = TrainingOptions()
 
 
 @grouped
-def compress(
+def compress_command(
     model: Annotated[Path, option("model")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     texts: Annotated[
@@ -140,7 +140,7 @@ def compress(
         Path | None,
         typer.Option("--dev", help="Labeled examples to evaluate on: try several smaller models and keep the best."),
     ] = None,
-    limits: LimitOptions = _LIMITS,
+    limits: CompressionLimitOptions = _LIMITS,
     training: TrainingOptions = TRAINING,
     text: Annotated[list[str] | None, option("text")] = None,
     label: Annotated[str, option("label")] = "",
@@ -185,16 +185,16 @@ def compress(
     epochs = EPOCHS if training.epochs is None else training.epochs
     if not isfinite(epochs):
         raise UsageError(f"--epochs is {epochs}; it must be a number of 0.01 or more.")
-    asked = _Asked(model, output, texts, train, dev, tuple(text or ()), label, epochs, overwrite, force)
+    request = _Asked(model, output, texts, train, dev, tuple(text or ()), label, epochs, overwrite, force)
     if dev is not None:
-        _search(asked, limits)
+        _search(request, limits)
     else:
         recipe = platform.Recipe(layers, heads, neurons, learned)
         quantized = bits.of_weights(quantize=not (recipe.cuts or trim or learned or float_))
         if texts is not None and not (trim or learned or quantized):
             raise UsageError("--texts has no effect here. Pass --int8, --int4, --trim or --distil too, or omit it.")
         recipe = replace(recipe, bits=quantized, embeddings=bits.embeddings)
-        _write(asked, recipe, console.call_hash(), trim=trim, float_=float_)
+        _write(request, recipe, console.call_hash(), trim=trim, float_=float_)
 
 
 @dataclass(frozen=True)
@@ -242,20 +242,20 @@ class _Asked:
         return platform.TableFormat.of(self.text, self.label)
 
 
-def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool) -> None:
-    source = platform.ModelFolder(asked.model)
-    source.check_output(asked.output)
+def _write(request: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool) -> None:
+    source = platform.ModelFolder(request.model)
+    source.check_output(request.output)
 
     def write(folder: Path) -> dict[str, Any]:
         near = None
-        small = _opened(asked, float_=float_, texts=trim or (recipe.bits is not None and asked.train is None))
+        small = _opened(request, float_=float_, texts=trim or (recipe.bits is not None and request.train is None))
         if recipe.cuts or recipe.learned:
-            small = _cut(asked, small, recipe)
+            small = _cut(request, small, recipe)
         if trim:
-            small = platform.Compression(small, texts=asked.read_texts()).trimmed()
+            small = platform.Compression(small, texts=request.read_texts()).trimmed()
         if recipe.bits is not None:
-            near = _calibrated(asked, small).quantize(recipe)
-            if not near.enough and not asked.force:
+            near = _calibrated(request, small).quantize(recipe)
+            if not near.enough and not request.force:
                 raise DataError(
                     f"The int{recipe.bits} model misses the quality threshold: {near}. Give more texts, or write it "
                     "anyway with --force."
@@ -268,56 +268,56 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
             card.write_text(card.read_text("utf-8") + said, "utf-8")
         return {"near": near and near.as_json(), "words": str(near)}
 
-    facts = platform.FolderKind.named("model").made_once(asked.output, by, write, overwrite=asked.overwrite)
-    _tell(asked.model, asked.output, facts["near"], facts["words"])
+    facts = platform.FolderKind.named("model").made_once(request.output, by, write, overwrite=request.overwrite)
+    _tell(request.model, request.output, facts["near"], facts["words"])
 
 
-def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "TorchModel":
+def _opened(request: _Asked, *, float_: bool, texts: bool) -> "TorchModel":
     """The model. texts: whether they are needed."""
 
-    found = platform.ModelFolder(asked.model).load()
-    if float_ and not found.packed:
-        raise UsageError(f"{asked.model} has no quantized weights; it is a float model already.")
-    if found.packed and not float_:
-        raise UsageError(f"{asked.model} has quantized weights already. Write a float copy first: --float")
-    found.training_facts.check_reads_texts("bertie compress")
-    if texts and asked.texts is None:
+    loaded = platform.ModelFolder(request.model).load()
+    if float_ and not loaded.packed:
+        raise UsageError(f"{request.model} has no quantized weights; it is a float model already.")
+    if loaded.packed and not float_:
+        raise UsageError(f"{request.model} has quantized weights already. Write a float copy first: --float")
+    loaded.training_facts.check_reads_texts("bertie compress")
+    if texts and request.texts is None:
         raise UsageError("No texts given. Pass --texts FILE: representative texts, one per line, or a table of pairs.")
-    if found.tokenizer is None:
+    if loaded.tokenizer is None:
         raise UsageError(
-            f"{asked.model} has no tokenizer, so it cannot read texts. Copy the files of its tokenizer there."
+            f"{request.model} has no tokenizer, so it cannot read texts. Copy the files of its tokenizer there."
         )
-    found.packed = {}
-    return found
+    loaded.packed = {}
+    return loaded
 
 
-def _cut(asked: _Asked, found: "TorchModel", recipe: "Recipe") -> "TorchModel":
-    if recipe.learned and (not recipe.cuts or asked.train is None):
+def _cut(request: _Asked, model: "TorchModel", recipe: "Recipe") -> "TorchModel":
+    if recipe.learned and (not recipe.cuts or request.train is None):
         raise UsageError(
             "--distil, --layer-wise and --movement need --train FILE and one of --layers, --heads, --neurons."
         )
-    examples = [] if asked.train is None else asked.examples(platform.Predictor(found))
-    output = asked.output.resolve()
+    examples = [] if request.train is None else request.examples(platform.Predictor(model))
+    output = request.output.resolve()
     run = output.with_name(f".{output.name}.training")  # where a stopped training is resumed
-    if asked.overwrite and examples:
+    if request.overwrite and examples:
         shutil.rmtree(run, ignore_errors=True)
-    texts = asked.read_texts() if examples else ()
-    small = platform.Compression(found, examples, texts, asked.epochs).student(recipe, run)
+    texts = request.read_texts() if examples else ()
+    small = platform.Compression(model, examples, texts, request.epochs).student(recipe, run)
     shutil.rmtree(run, ignore_errors=True)
     return small
 
 
-def _calibrated(asked: _Asked, found: "TorchModel") -> "Compression":
+def _calibrated(request: _Asked, model: "TorchModel") -> "Compression":
     """A model with the texts to calibrate its weights on."""
 
-    if asked.texts is not None:
-        read = asked.read_texts()
-        wants = platform.Predictor(found).pipeline.fixed_texts
+    if request.texts is not None:
+        read = request.read_texts()
+        wants = platform.Predictor(model).pipeline.fixed_texts
         if wants is not None and any(len(row) != wants for row in read):
-            wanted = "pairs of texts (two columns: --text A --text B)" if wants == 2 else "single texts"
-            raise UsageError(f"The model reads {wanted}. {asked.texts} has rows with another number of texts.")
-        return platform.Compression(found, texts=read)
-    return platform.Compression(found, asked.examples(platform.Predictor(found)))
+            expected = "pairs of texts (two columns: --text A --text B)" if wants == 2 else "single texts"
+            raise UsageError(f"The model reads {expected}. {request.texts} has rows with another number of texts.")
+        return platform.Compression(model, texts=read)
+    return platform.Compression(model, request.examples(platform.Predictor(model)))
 
 
 def _tell(model: Path, output: Path, near: Mapping[str, object] | None, words: str) -> None:
@@ -331,41 +331,41 @@ def _tell(model: Path, output: Path, near: Mapping[str, object] | None, words: s
     console.show(f"{output}: {facts['bytes'] / 1e6:,.1f} MB of weights; {facts['bytes_before'] / 1e6:,.1f} MB before")
 
 
-def _search(asked: _Asked, given: LimitOptions) -> None:
-    assert asked.dev is not None
-    limits = app.run.Limits(
-        MAX_DROP if given.max_drop is None else given.max_drop, _bytes(given.max_size), _times(given.speed)
+def _search(request: _Asked, options: CompressionLimitOptions) -> None:
+    assert request.dev is not None
+    limits = app.run.CompressionLimits(
+        MAX_DROP if options.max_drop is None else options.max_drop, _bytes(options.max_size), _times(options.speed)
     )
-    found = app.run.search_recipes(
-        asked.model,
-        asked.output,
-        app.run.Data(asked.dev, asked.train, tuple(asked.read_texts()), asked.format()),
+    results = app.run.search_recipes(
+        request.model,
+        request.output,
+        app.run.SearchData(request.dev, request.train, tuple(request.read_texts()), request.format()),
         limits,
-        minutes=given.minutes,
-        epochs=asked.epochs,
-        overwrite=asked.overwrite,
-        force=asked.force,
+        minutes=options.minutes,
+        epochs=request.epochs,
+        overwrite=request.overwrite,
+        force=request.force,
     )
     if console.verbosity.json:
-        console.emit(found)
+        console.emit(results)
         return
-    for row in found["tried"]:
-        mark = "*" if row["name"] == found["chosen"] else " "
-        console.show(f"{mark} {row['name']}: {app.run.figures_in_words(row, found['metric'], found['positive'])}")
-    console.show(f"{asked.output / 'model'}: {found['chosen']}. The page is {asked.output / 'report.html'}")
+    for row in results["tried"]:
+        mark = "*" if row["name"] == results["chosen"] else " "
+        console.show(f"{mark} {row['name']}: {app.run.figures_in_words(row, results['metric'], results['positive'])}")
+    console.show(f"{request.output / 'model'}: {results['chosen']}. The page is {request.output / 'report.html'}")
 
 
 def _bytes(size: str) -> float | None:
     """16MB -> 16,000,000."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmg]?b?)", size.lower())
-    if size and (not found or found[2] not in _UNITS):
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmg]?b?)", size.lower())
+    if size and (not match or match[2] not in _UNITS):
         raise UsageError(f"--max-size is {size!r}; expected a number of bytes such as 16MB.")
-    return float(found[1]) * _UNITS[found[2]] if found else None
+    return float(match[1]) * _UNITS[match[2]] if match else None
 
 
 def _times(speed: str) -> float | None:
     """4x -> 4."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?x?", speed.lower())
-    if speed and not found:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?x?", speed.lower())
+    if speed and not match:
         raise UsageError(f"--speed is {speed!r}; expected a factor such as 4x.")
-    return float(found[1]) if found else None
+    return float(match[1]) if match else None

@@ -6,10 +6,10 @@ from typing import Any
 from bertie.platform import Chart, Report, quantity
 
 
-def page(results: Mapping[str, Any]) -> Report:
+def render_compression_page(results: Mapping[str, Any]) -> Report:
     """Returns a page with all models as a chart and a table, and the chosen one."""
     metric, teacher, rows, limits = (results[name] for name in ("metric", "teacher", "tried", "limits"))
-    shown = metric_name(metric, results.get("positive", {}))
+    shown = name_labelled_metric(metric, results.get("positive", {}))
     chosen = next((row for row in rows if row["name"] == results["chosen"]), None)
     report = Report("Compression", f"{len(rows)} of {results['wanted']} recipes, {results['examples']:,} examples")
     if chosen is None:
@@ -24,10 +24,10 @@ def page(results: Mapping[str, Any]) -> Report:
                 ("size", quantity(chosen["bytes"], "bytes"), f"{smaller:.1f} times smaller"),
             ]
         )
-    named = [{**teacher, "name": "original model", "front": True, "kept": True}, *rows]
+    models = [{**teacher, "name": "original model", "front": True, "kept": True}, *rows]
     charts = {  # label -> the numbers, and whether more is better
-        "times as fast": ([row["rate"]["faster"] for row in named], True),
-        "MB of weights": ([row["bytes"] / 1e6 for row in named], False),
+        "times as fast": ([row["rate"]["faster"] for row in models], True),
+        "MB of weights": ([row["bytes"] / 1e6 for row in models], False),
     }
     about = (
         "Each dot is a model, numbered as in the table. 0 is the original model. The line joins the models that no "
@@ -37,8 +37,8 @@ def page(results: Mapping[str, Any]) -> Report:
     report.section("What was tried", about).charts(
         (
             Chart.front(
-                {row["name"]: (x, row[metric]) for x, row in zip(places, named, strict=True)},
-                _front({row["name"]: (x if more else -x, row[metric]) for x, row in zip(places, named, strict=True)}),
+                {row["name"]: (x, row[metric]) for x, row in zip(places, models, strict=True)},
+                _front({row["name"]: (x if more else -x, row[metric]) for x, row in zip(places, models, strict=True)}),
                 x_label=label,
                 y_label=shown,
                 limit=teacher[metric] - limits["max_drop"],
@@ -47,7 +47,7 @@ def page(results: Mapping[str, Any]) -> Report:
         )
         for label, (places, more) in charts.items()
     )
-    told = any(row["rate"]["joules"] is not None for row in named)
+    energy = any(row["rate"]["joules"] is not None for row in models)
     report.table(
         [
             "",
@@ -62,10 +62,10 @@ def page(results: Mapping[str, Any]) -> Report:
             "tokens/s",
             "p50 ms",
             "p99 ms",
-            *["J per 1,000 tokens"] * told,
+            *["J per 1,000 tokens"] * energy,
             "",
         ],
-        [_cells(number, row, metric, told) for number, row in enumerate(named)],
+        [_cells(number, row, metric, energy) for number, row in enumerate(models)],
         "Differences are paired: both models answer the same examples. Speed is measured on this machine, in turns "
         "with the original model. Vectors differ: they miss the limits that hold where there are no labeled examples.",
     )
@@ -112,6 +112,6 @@ def _cells(number: int, row: Mapping[str, Any], metric: str, energy: bool) -> li
     ]
 
 
-def metric_name(metric: str, positive: Mapping[str, str]) -> str:
+def name_labelled_metric(metric: str, positive: Mapping[str, str]) -> str:
     """Returns a metric, and of a binary one the label: "f1 of 'spam'". positive: metric -> its label."""
     return f"{metric} of {positive[metric]!r}" if metric in positive else metric

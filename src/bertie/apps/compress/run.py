@@ -21,7 +21,7 @@ from typing import Any
 import xxhash
 
 from bertie.apps.compress.measure import weight_bytes
-from bertie.apps.compress.page import metric_name, page
+from bertie.apps.compress.page import name_labelled_metric, render_compression_page
 from bertie.platform import (
     BadRecord,
     BertieError,
@@ -59,7 +59,7 @@ SEARCH = FolderKind(
 
 
 @dataclass(frozen=True)
-class Limits:
+class CompressionLimits:
     """Limits: largest loss of the metric, largest size of the weights in bytes, smallest relative speed."""
 
     max_drop: float
@@ -74,7 +74,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Data:
+class SearchData:
     """The data of a search: labeled examples to measure with, labeled examples to train on, texts without labels.
 
     texts: single texts or pairs.
@@ -89,8 +89,8 @@ class Data:
 def search_recipes(
     model: Path,
     out: Path,
-    data: Data,
-    limits: Limits,
+    data: SearchData,
+    limits: CompressionLimits,
     *,
     minutes: float | None = None,
     epochs: float = 3.0,
@@ -103,16 +103,18 @@ def search_recipes(
     limits (unless force), after results and report were written.
     """
     ready = _Search(model, out, data, epochs)
-    wanted = ready.recipes(small=limits.bytes is not None)
+    recipes = ready.recipes(small=limits.bytes is not None)
     with SEARCH.held(out, overwrite=overwrite):
         SEARCH.unseal(out)
         ready.agree()
         began = time.monotonic()
-        for recipe in wanted:
+        for recipe in recipes:
             if recipe.name in ready.tried:
                 continue
             if minutes is not None and time.monotonic() - began > 60 * minutes:
-                console.say(f"The {minutes:g} minutes are over: {len(ready.tried)} of {len(wanted)} recipes are tried.")
+                console.say(
+                    f"The {minutes:g} minutes are over: {len(ready.tried)} of {len(recipes)} recipes are tried."
+                )
                 break
             try:
                 ready.attempt(recipe)
@@ -120,13 +122,13 @@ def search_recipes(
                 if error.exit_code != BertieError.exit_code:
                     raise
                 console.warn(f"{recipe.name}: {error}")
-        return ready.finish(limits, wanted=len(wanted), force=force)
+        return ready.finish(limits, count=len(recipes), force=force)
 
 
 class _Search:
     """The inputs of a search, read before the folder is changed, and the models tried so far."""
 
-    def __init__(self, model: Path, out: Path, data: Data, epochs: float) -> None:
+    def __init__(self, model: Path, out: Path, data: SearchData, epochs: float) -> None:
         self.folder, self.out, self.data, self.epochs = model, out, data, epochs
         self.model = ModelFolder(model).load(trainable=True)
         self.predictor = Predictor(self.model)
@@ -162,16 +164,16 @@ class _Search:
                 "No int8 models are tried: there are too few texts (--texts), or the native encoder does not support "
                 "the model."
             )
-        found = self.smaller.recipes(small=small)
-        if not found:
+        recipes = self.smaller.recipes(small=small)
+        if not recipes:
             raise UsageError(
                 "There is nothing to try. Pass labeled examples to train on (--train FILE) or texts (--texts FILE)."
             )
-        return found
+        return recipes
 
     def agree(self) -> None:
         """Writes the inputs to settings.json. Raises UsageError if the folder belongs to another search."""
-        asked = {
+        settings = {
             "model": ModelFolder(self.folder).fingerprint,
             "dev": _digest(self.dev),
             "train": _digest(self.train),
@@ -179,13 +181,13 @@ class _Search:
             "epochs": self.epochs,
         }
         path = self.out / SETTINGS
-        known = File(path).read_json() if path.exists() else asked
-        if changed := [name for name in asked if known.get(name) != asked[name]]:
+        known = File(path).read_json() if path.exists() else settings
+        if changed := [name for name in settings if known.get(name) != settings[name]]:
             raise UsageError(
                 f"{self.out} holds a search with another {' and '.join(changed)}. Choose another folder, or pass "
                 "--overwrite to replace it."
             )
-        File(path).write_json(asked)
+        File(path).write_json(settings)
         self.tried = _read(self.out / _FIGURES_FILE)
 
     def attempt(self, recipe: Recipe) -> None:
@@ -195,8 +197,8 @@ class _Search:
         small, near = self._made(recipe)
         where = self.out / TRIED / recipe.folder
         where.parent.mkdir(exist_ok=True)
-        with FolderKind.named("model").new(where, keep_strangers=True) as made:
-            ModelFolder(self.folder).write_like(small, made)
+        with FolderKind.named("model").new(where, keep_strangers=True) as folder:
+            ModelFolder(self.folder).write_like(small, folder)
         row: dict[str, object] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
         row |= self._measured(small, where)
         row |= {"near": near and near["enough"], "seconds": round(time.monotonic() - began, 1)}
@@ -245,7 +247,7 @@ class _Search:
         self.task.count(scores, [one for one, _ in rows], [answer for _, answer in rows])
         return float(scores.compute()[self.metric])
 
-    def finish(self, limits: Limits, *, wanted: int, force: bool) -> dict[str, object]:
+    def finish(self, limits: CompressionLimits, *, count: int, force: bool) -> dict[str, object]:
         """Chooses a model, and writes it with results and report."""
         rows = list(self.tried.values())
         teacher = self._measured(self.model, self.folder)
@@ -263,7 +265,7 @@ class _Search:
             "limits": asdict(limits),
             "teacher": teacher,
             "tried": rows,
-            "wanted": wanted,
+            "wanted": count,
             "chosen": None if chosen is None else chosen["name"],
         }
         if chosen is not None:
@@ -271,10 +273,10 @@ class _Search:
         elif (self.out / MODEL).exists():
             console.warn(f"{self.out / MODEL}, which was chosen with other limits, is deleted.")
             shutil.rmtree(self.out / MODEL)
-        shutil.rmtree(self.out / TRAINING, ignore_errors=True) if len(rows) == wanted else None
+        shutil.rmtree(self.out / TRAINING, ignore_errors=True) if len(rows) == count else None
         File(self.out / RESULTS).write_json(results)
         with console.no_failure(self.out / REPORT):
-            page(results).save(self.out / REPORT)
+            render_compression_page(results).save(self.out / REPORT)
         SEARCH.seal(self.out)
         if not rows:
             raise DataError(
@@ -289,9 +291,9 @@ class _Search:
         return results
 
     def _keep(self, row: Mapping[str, Any]) -> None:
-        with FolderKind.named("model").new(self.out / MODEL, keep_strangers=True) as made:
-            shutil.copytree(self.out / row["folder"], made, dirs_exist_ok=True)
-            card = made / "README.md"
+        with FolderKind.named("model").new(self.out / MODEL, keep_strangers=True) as folder:
+            shutil.copytree(self.out / row["folder"], folder, dirs_exist_ok=True)
+            card = folder / "README.md"
             short = "" if row["kept"] else " It misses the limits and was written with --force."
             figures = figures_in_words(row, self.metric, self.positive)
             said = f"\nMade smaller by `bertie compress`: {row['name']}. {figures}.{short}\n"
@@ -300,7 +302,7 @@ class _Search:
 
 def figures_in_words(row: Mapping[str, Any], metric: str, positive: Mapping[str, str]) -> str:
     """Returns the figures of a model in one line. positive: the label of a binary metric."""
-    apart, speed, name = row["difference"], row["rate"], metric_name(metric, positive)
+    apart, speed, name = row["difference"], row["rate"], name_labelled_metric(metric, positive)
     return (
         f"{name} {row[metric]:z.4f} ({apart['difference']:+z.4f}, 95% interval {apart['low']:+z.4f} to "
         f"{apart['high']:+z.4f}), {row['bytes'] / 1e6:.1f} MB, {speed['faster']:.2f} times as fast: "
@@ -344,5 +346,5 @@ def _read(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def _digest(examples: Sequence[Example]) -> str:
-    told = ((*example.texts, str(example.label)) for example in examples)
-    return xxhash.xxh3_64_hexdigest(json.dumps([*told], ensure_ascii=False).encode())
+    fields = ((*example.texts, str(example.label)) for example in examples)
+    return xxhash.xxh3_64_hexdigest(json.dumps([*fields], ensure_ascii=False).encode())

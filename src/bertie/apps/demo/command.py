@@ -11,7 +11,7 @@ from bertie.apps import demo as app
 from bertie.platform import console, option
 
 
-def demo(
+def demo_command(
     output: Annotated[Path, typer.Option("--output", "-o", help="Run folder to write.")] = Path("runs/demo"),
     corpus: Annotated[
         str | None, typer.Option("--corpus", help="Your own text: a file, folder or glob, as for `bertie corpus`.")
@@ -33,7 +33,7 @@ def demo(
       bertie demo --corpus texts/ -o runs/mine --minutes 20
     """
 
-    report = app.pipeline.demo(output, text=corpus, minutes=minutes, overwrite=overwrite)
+    report = app.pipeline.run_demo(output, text=corpus, minutes=minutes, overwrite=overwrite)
     if console.verbosity.json:
         task = platform.File(output / "task.json").read_json()
         counted: dict[str, list[float]] = {"bag_of_words": task["bag_of_words"]} if "bag_of_words" in task else {}

@@ -10,12 +10,12 @@ import torch
 from bertie.apps.demo import settings
 
 
-def described(text: str | None) -> dict[str, object]:
+def describe_run(text: str | None) -> dict[str, object]:
     """Returns the description of a run: the text, the settings, the machine, the versions."""
     packages = ("bertie", "torch", "tokenizers", "numpy", "scikit-learn")
     return {
         "about": "the documentation inside installed Python packages" if text is None else text,
-        "settings": settings.summary(),
+        "settings": settings.describe_settings(),
         "machine": {
             "cores": os.cpu_count(),
             "threads": torch.get_num_threads(),

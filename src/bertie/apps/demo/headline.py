@@ -32,10 +32,10 @@ def longer(run: Path) -> float | None:
 def headline(run: Path) -> list[str]:
     """Returns the lines for the end of the run: the accuracies and their interpretation, or why there are none."""
     task = File(run / "task.json").read_json()
-    found = accuracies(run, task)
-    if not found:
+    scores = accuracies(run, task)
+    if not scores:
         return [task["skipped"]]
-    return [figures(found, task), *meaning(found, task), *further(run)]
+    return [format_accuracies(scores, task), *meaning(scores, task), *further(run)]
 
 
 def further(run: Path) -> list[str]:
@@ -48,19 +48,19 @@ def further(run: Path) -> list[str]:
     )
 
 
-def figures(found: Accuracies, task: Mapping[str, Any]) -> str:
+def format_accuracies(scores: Accuracies, task: Mapping[str, Any]) -> str:
     """Returns the accuracies in one line: "0.62 from the pre-trained model, 0.37 from random weights, ..."."""
-    parts = [f"{_mean(found['pretrained']):.2f} from the pre-trained model"]
-    parts.append(f"{_mean(found['random']):.2f} from random weights")
+    parts = [f"{_mean(scores['pretrained']):.2f} from the pre-trained model"]
+    parts.append(f"{_mean(scores['random']):.2f} from random weights")
     if task.get("bag_of_words"):
         parts.append(f"{_mean(task['bag_of_words']):.2f} {BAG}")
     return f"Accuracy on unseen examples: {', '.join(parts)} (chance: {1 / len(task['labels']):.2f})."
 
 
-def meaning(found: Accuracies, task: Mapping[str, Any]) -> list[str]:
+def meaning(scores: Accuracies, task: Mapping[str, Any]) -> list[str]:
     """Returns the interpretation of the accuracies: the effect of pre-training, and the comparison with counting
     words."""
-    worth = _difference(found["pretrained"], found["random"])
+    worth = _difference(scores["pretrained"], scores["random"])
     if worth > 0:
         lines = [f"Pre-training raises the accuracy of the same network by {_points(worth)}."]
     elif worth < 0:
@@ -68,7 +68,7 @@ def meaning(found: Accuracies, task: Mapping[str, Any]) -> list[str]:
     else:
         lines = ["Pre-training makes no difference beyond the noise between seeds: it read too little text."]
     if task.get("bag_of_words"):
-        better = _difference(found["pretrained"], task["bag_of_words"])
+        better = _difference(scores["pretrained"], task["bag_of_words"])
         if better > 0:
             lines.append(f"The pre-trained model is {_points(better)} better than counting words ({BAG}).")
         elif better < 0:
@@ -86,10 +86,10 @@ def _mean(values: Sequence[float]) -> float:
 
 def _difference(a: Sequence[float], b: Sequence[float]) -> float:
     """Returns the mean of a - b, paired by seed; 0 where its 95% interval includes 0."""
-    found = SeedSummary.over([x - y for x, y in zip(a, b, strict=True)])
-    if found.low is None or found.high is None:
-        return found.mean
-    return found.mean if found.low > 0 or found.high < 0 else 0.0
+    summary = SeedSummary.over([x - y for x, y in zip(a, b, strict=True)])
+    if summary.low is None or summary.high is None:
+        return summary.mean
+    return summary.mean if summary.low > 0 or summary.high < 0 else 0.0
 
 
 def _points(difference: float) -> str:

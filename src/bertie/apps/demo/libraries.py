@@ -66,8 +66,8 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
     """
     files = [(path, library) for library in libraries for path in PythonPackage(library).files()]
     cache, key = CACHE.expanduser() / "bertie" / "documentation.jsonl", _key(files)
-    if (kept := _kept(cache, key)) is not None:
-        return kept
+    if (passages := _kept(cache, key)) is not None:
+        return passages
     modules = []
     with console.progress("reading documentation", len(files), unit="files") as advance, ExitStack() as stack:
         pool = stack.enter_context(ProcessPoolExecutor(workers)) if workers > 1 else None
@@ -119,11 +119,11 @@ def library_rows(modules: Iterable[PythonModule]) -> list[list[object]]:
         row = rows[library]
         row[2] += 1
         row[3] += len(module.text.split())
-        row[4] += held_out(module)
+        row[4] += is_held_out(module)
     return list(rows.values())
 
 
-def held_out(module: PythonModule) -> bool:
+def is_held_out(module: PythonModule) -> bool:
     """Returns whether a module is held out for the test: a fixed draw by its name, the same on every machine."""
     return xxhash.xxh3_64_intdigest(module.name.encode()) < _TEST_SHARE * 2**64
 
@@ -149,7 +149,7 @@ def labelled_passages(modules: Iterable[PythonModule]) -> tuple[list[LabelledPas
                 continue
             text = hide_names(" ".join(words[:MOST_WORDS]), telling)
             if len(re.findall(rf"\b{NAME}\b", text)) <= MOST_NAMES * len(text.split()):
-                (test if held_out(module) else train).append(LabelledPassage(text, module.package, module.name))
+                (test if is_held_out(module) else train).append(LabelledPassage(text, module.package, module.name))
     return train, test
 
 
@@ -193,7 +193,7 @@ def hide_names(text: str, telling: frozenset[str]) -> str:
     return re.sub(rf"\b{NAME}(?:[ -]+{NAME}\b)+", NAME, text)
 
 
-def few(passages: Sequence[LabelledPassage], per_label: int, *, seed: int) -> list[LabelledPassage]:
+def draw_passages(passages: Sequence[LabelledPassage], per_label: int, *, seed: int) -> list[LabelledPassage]:
     """Returns the same number of passages of each label, drawn by `seed`, in random order."""
     rng = random.Random(seed)
     by_label: defaultdict[str, list[LabelledPassage]] = defaultdict(list)

@@ -35,7 +35,7 @@ class Training(Protocol):
         ...
 
 
-def look(
+def write_predictions(
     run: Training,
     tokenizer: Tokenizer,
     sentences: Sequence[tuple[str, str]],
@@ -59,17 +59,17 @@ def look(
 
 def of_documents(documents: Iterable[Sequence[str]], tokenizer: Tokenizer, count: int) -> list[tuple[str, str]]:
     """Returns up to `count` sentences of some documents, each with one masked word that is one token."""
-    found: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     for words in (sentence.split() for document in documents for sentence in document):
         inner = [
             i for i, w in enumerate(words[1:], 1) if len(w) > 1 and w.isalpha() and len(tokenizer.ids([w])[0]) == 1
         ]
         if 6 <= len(words) <= 16 and inner:
             hidden = inner[len(inner) // 2]
-            found[" ".join([*words[:hidden], MASK_TOKEN, *words[hidden + 1 :]])] = words[hidden]
-        if len(found) == count:
+            sentences[" ".join([*words[:hidden], MASK_TOKEN, *words[hidden + 1 :]])] = words[hidden]
+        if len(sentences) == count:
             break
-    return list(found.items())
+    return list(sentences.items())
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from bertie.platform import Chart, File, Html, Line, Report, SeedSummary, quanti
 _OBJECTIVE_NAMES = {"mlm": "masked tokens", "nsp": "next sentence"}
 
 
-def page(run: Path) -> Report:
+def render_demo_page(run: Path) -> Report:
     """Returns the report of a finished demo."""
     demo, stages, task = (File(run / name).read_json() for name in ("demo.json", "stages.json", "task.json"))
     total = quantity(sum(stage["seconds"] for stage in stages.values()), "s")
@@ -34,30 +34,30 @@ def page(run: Path) -> Report:
         f"A small BERT, made from {words:,} words of {demo['about']} in {total} "
         f"on {quantity(demo['machine']['cores'], 'core')}: corpus, vocabulary, pre-training, fine-tuning.",
     )
-    found = accuracies(run, task)
-    report.tiles(_tiles(found, task, total, stages))
-    if found:
-        _comparison(report, run, task, found)
+    scores = accuracies(run, task)
+    report.tiles(_tiles(scores, task, total, stages))
+    if scores:
+        _comparison(report, run, task, scores)
     else:
         report.section("Fine-tuning", task["skipped"])
     _pretraining(report, run, stages)
     report.masked_tokens(_looks(run), "Sentences with one masked token each, and the two most probable tokens for it.")
-    if found:
+    if scores:
         _predictions(report, File(run / "predictions.json").read_json(), task)
     _time(report, stages)
     _corpus(report, stages)
     facts = [*demo["settings"].items(), *demo["machine"].items()]
     report.section("Settings and machine").pairs([*facts, *((f"{k} version", v) for k, v in demo["versions"].items())])
-    asked = demo.get("asked", {})
-    command = f"bertie demo --minutes {asked.get('minutes', 7.5):g}"
-    command += f" --corpus {asked['text']}" if asked.get("text") else ""
+    options = demo.get("asked", {})
+    command = f"bertie demo --minutes {options.get('minutes', 7.5):g}"
+    command += f" --corpus {options['text']}" if options.get("text") else ""
     date = f"{datetime.fromtimestamp((run / 'stages.json').stat().st_mtime, UTC):%Y-%m-%d %H:%M} UTC"
-    return report.footer(made=date, command=f"{command} -o NEW_FOLDER", docs="demo")
+    return report.footer(origin=date, command=f"{command} -o NEW_FOLDER", docs="demo")
 
 
-def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _tiles(scores: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[tuple[str, ...]]:
     tiles = []
-    for start, values in found.items():
+    for start, values in scores.items():
         tiles.append((f"accuracy, {START_NAMES[start]}", f"{SeedSummary.over(values).mean:z.3f}", _interval(values)))
     if task.get("bag_of_words"):
         values = task["bag_of_words"]
@@ -77,8 +77,8 @@ def _interval(accuracies: Sequence[float]) -> str:
     return f"95% interval {seeds.low:z.3f} to {seeds.high:z.3f}, {seeds.runs} seeds"
 
 
-def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accuracies) -> None:
-    rows = {START_NAMES[start]: values for start, values in found.items()}
+def _comparison(report: Report, run: Path, task: Mapping[str, Any], scores: Accuracies) -> None:
+    rows = {START_NAMES[start]: values for start, values in scores.items()}
     if task.get("bag_of_words"):
         rows[BAG] = task["bag_of_words"]
     seeds = {name: SeedSummary.over(values, "accuracy") for name, values in rows.items()}
@@ -95,9 +95,9 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
         spread = [[line["accuracy"] for line in step] for step in zip(*runs, strict=True)]
         steps, means = [line["step"] for line in runs[0]], [sum(values) / len(values) for values in spread]
         lines.append(Line(name, steps, means, [*map(min, spread)], [*map(max, spread)]))
-    text = f"{' '.join([*meaning(found, task), *further(run)])}\n\n{task['about']}"
+    text = f"{' '.join([*meaning(scores, task), *further(run)])}\n\n{task['about']}"
     for other in (name for name in (START_NAMES["random"], BAG) if name in rows):
-        gain = SeedSummary.over([a - b for a, b in zip(found["pretrained"], rows[other], strict=True)])
+        gain = SeedSummary.over([a - b for a, b in zip(scores["pretrained"], rows[other], strict=True)])
         if gain.low is not None and gain.high is not None:
             text += (
                 f"\n\nPre-trained minus {other}: {gain.mean:+z.3f} accuracy (95% interval {gain.low:+z.3f} to "
@@ -156,9 +156,9 @@ def _looks(run: Path) -> list[dict[str, object]]:
     looks = []
     for row in read_lines(run / "guesses.jsonl"):
         examples = []
-        for text, answer, found in zip(row["sentences"], row["answers"], row["guesses"], strict=True):
+        for text, answer, row_guesses in zip(row["sentences"], row["answers"], row["guesses"], strict=True):
             before, _, after = text.partition(MASK_TOKEN)
-            guesses = [[g["token"], g["probability"]] for g in found]
+            guesses = [[g["token"], g["probability"]] for g in row_guesses]
             hit = next((token for token, _ in guesses if token.lower() == answer.lower()), answer)
             stretches = [[before, "", ""], ["", "blank", ""], [after, "", ""]]
             examples.append({"text": stretches, "answer": hit, "guesses": guesses})
@@ -166,14 +166,14 @@ def _looks(run: Path) -> list[dict[str, object]]:
     return looks
 
 
-def _predictions(report: Report, found: Sequence[Mapping[str, Any]], task: Mapping[str, Any]) -> None:
-    right = sum(example["label"] == max(example["scores"], key=example["scores"].get) for example in found)
+def _predictions(report: Report, predictions: Sequence[Mapping[str, Any]], task: Mapping[str, Any]) -> None:
+    right = sum(example["label"] == max(example["scores"], key=example["scores"].get) for example in predictions)
     report.section(
         "Predictions",
-        f"{len(found)} test examples drawn at random, with the predictions of the pre-trained model of seed "
+        f"{len(predictions)} test examples drawn at random, with the predictions of the pre-trained model of seed "
         f"{task['seeds'][0]} ({right} correct). {task['shown']}",
     )
-    for example in found:
+    for example in predictions:
         text = Html("".join(f"<p>{escape(part)}</p>" for part in example["texts"]))
         best = max(example["scores"], key=example["scores"].get)
         mark = '<span class="right">right</span>' if best == example["label"] else '<span class="wrong">wrong</span>'

@@ -49,18 +49,18 @@ def split_documents(learned: _Documents, held_out: _Documents) -> tuple[_Documen
     Only documents long enough for two separate passages are used.
     """
     train, test = ([d for d in documents if len(d) > 2 * _SENTENCES] for documents in (learned, held_out))
-    seen = "which pre-training has not seen"
+    note = "which pre-training has not seen"
     if len(test) < FEWEST_DOCUMENTS:
         cut = round((1 - TESTED) * len(train))
-        train, test, seen = train[:cut], train[cut:], "which pre-training has read, without labels"
-    return (train, test, seen) if min(len(train), len(test)) >= FEWEST_DOCUMENTS else None
+        train, test, note = train[:cut], train[cut:], "which pre-training has read, without labels"
+    return (train, test, note) if min(len(train), len(test)) >= FEWEST_DOCUMENTS else None
 
 
-def pairs(documents: _Documents, count: int, *, seed: int) -> list[LabelledPair]:
+def draw_pairs(documents: _Documents, count: int, *, seed: int) -> list[LabelledPair]:
     """Returns `count` pairs of passages of long documents, half of them from one document, the other half from two."""
     long = list(documents)
     rng = random.Random(seed)
-    found = []
+    pairs_drawn = []
     for number in range(count):
         document = rng.choice(long)
         start = rng.randrange(len(document) - 2 * _SENTENCES)
@@ -72,6 +72,6 @@ def pairs(documents: _Documents, count: int, *, seed: int) -> list[LabelledPair]
             elsewhere = rng.choice([d for d in rng.sample(long, 2) if d is not document])
             other = rng.randrange(len(elsewhere) - _SENTENCES + 1)
             second = elsewhere[other : other + _SENTENCES]
-        found.append(LabelledPair(" ".join(first), " ".join(second), PAIR_LABELS[number % 2]))
-    rng.shuffle(found)
-    return found
+        pairs_drawn.append(LabelledPair(" ".join(first), " ".join(second), PAIR_LABELS[number % 2]))
+    rng.shuffle(pairs_drawn)
+    return pairs_drawn

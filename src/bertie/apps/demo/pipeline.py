@@ -18,9 +18,9 @@ import xxhash
 import bertie
 from bertie import Callback, Corpus, PretrainConfig, Tokenizer
 from bertie.apps.demo import libraries, masked, pairs, settings
-from bertie.apps.demo.described import described
+from bertie.apps.demo.described import describe_run
 from bertie.apps.demo.masked import read_lines, write_lines
-from bertie.apps.demo.page import page
+from bertie.apps.demo.page import render_demo_page
 from bertie.platform import File, FolderKind, SourceFiles, UsageError, console
 
 DEMO = FolderKind(
@@ -39,18 +39,18 @@ DEMO = FolderKind(
 _PREDICTIONS_SHOWN = 8  # predictions on the page
 
 
-def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite: bool = False) -> Path:
+def run_demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite: bool = False) -> Path:
     """Runs the whole pipeline in the folder `run` and returns the path of its report.
 
     text: input of `bertie corpus`, instead of the documentation of installed packages. minutes: the time budget. Raises
     UsageError when the folder contains something else, and errors of the stages.
     """
-    asked = {"text": text, "minutes": minutes}
+    options = {"text": text, "minutes": minutes}
     with DEMO.held(run, overwrite=overwrite):
         if not (run / "demo.json").exists():
-            File(run / "demo.json").write_json({"asked": asked | _content(text), **described(text)})
-        elif (before := File(run / "demo.json").read_json()["asked"]) | asked != before:
-            DEMO.check_unchanged(run, before, before | asked)
+            File(run / "demo.json").write_json({"asked": options | _content(text), **describe_run(text)})
+        elif (before := File(run / "demo.json").read_json()["asked"]) | options != before:
+            DEMO.check_unchanged(run, before, before | options)
         elif before | _content(text) != before:
             raise UsageError(f"{text} has changed since the demo in {run}. Choose another folder, or pass --overwrite.")
         return DemoPipeline(run, text=text, minutes=minutes).go()
@@ -93,7 +93,7 @@ class DemoPipeline:
                 entry["done"] = True
             console.say(f"{entry['facts']['throughput']} [dim]({entry['seconds']:.0f} s)[/]", markup=True)
         report = self.run / "report.html"
-        page(self.run).save(report)
+        render_demo_page(self.run).save(report)
         return report
 
     @contextmanager
@@ -125,11 +125,11 @@ class DemoPipeline:
         """Documentation of installed packages -> documents for pre-training, labeled passages for fine-tuning and
         testing."""
         modules = libraries.read_libraries(workers=os.cpu_count() or 1)
-        kept = [module for module in modules if not libraries.held_out(module)]
-        write_lines(self.run / "documents.jsonl", ({"text": m.text, "module": m.name} for m in kept))
+        training = [module for module in modules if not libraries.is_held_out(module)]
+        write_lines(self.run / "documents.jsonl", ({"text": m.text, "module": m.name} for m in training))
         train, test = libraries.labelled_passages(modules)
-        test = libraries.few(test, settings.TEST // len(libraries.LIBRARIES), seed=0)
-        chosen = {seed: libraries.few(train, settings.PER_LABEL, seed=seed) for seed in settings.DEMO_SEEDS}
+        test = libraries.draw_passages(test, settings.TEST // len(libraries.LIBRARIES), seed=0)
+        chosen = {seed: libraries.draw_passages(train, settings.PER_LABEL, seed=seed) for seed in settings.DEMO_SEEDS}
         self.write_task(
             {seed: [p.row() for p in passages] for seed, passages in chosen.items()},
             [p.row() for p in test],
@@ -196,7 +196,7 @@ class DemoPipeline:
         class Look(Callback):
             def on_step(self, run: masked.Training, step: int, metrics: Mapping[str, float]) -> None:
                 if step in looks and sentences:
-                    masked.look(run, tokenizer, sentences, step=step, path=guesses)
+                    masked.write_predictions(run, tokenizer, sentences, step=step, path=guesses)
 
         bertie.pretrain(config=config, output=self.run / "pretrain", callbacks=[Look()])
         planned = File(self.run / "pretrain/results.json").read_json()["plan"]
@@ -224,7 +224,7 @@ class DemoPipeline:
         bertie.pretrain(config=config, output=self.run / "trial", overwrite=True)
         trial = File(self.run / "trial/results.json").read_json()
         steps, seeds = settings.affordable_run(
-            settings.Probe(trial["train"]["tokens_per_s"], trial["valid"].get("took_s", 0.0)),
+            settings.MachineTrial(trial["train"]["tokens_per_s"], trial["valid"].get("took_s", 0.0)),
             seconds=self.left_s(),
             tokens=size["tokens"],
             tokens_per_step=trial["plan"]["tokens_per_step"],
@@ -290,13 +290,13 @@ class DemoPipeline:
         if documents is None:
             File(self.run / "task.json").write_json({"skipped": pairs.SKIP_REASONS})
             return
-        train, test, seen = documents
+        train, test, note = documents
         count = settings.PER_LABEL * len(libraries.LIBRARIES)
         self.write_task(
-            {seed: [pair.row() for pair in pairs.pairs(train, count, seed=seed)] for seed in settings.DEMO_SEEDS},
-            [pair.row() for pair in pairs.pairs(test, settings.TEST, seed=0)],
+            {seed: [pair.row() for pair in pairs.draw_pairs(train, count, seed=seed)] for seed in settings.DEMO_SEEDS},
+            [pair.row() for pair in pairs.draw_pairs(test, settings.TEST, seed=0)],
             labels=list(pairs.PAIR_LABELS),
-            about=pairs.PAIRS_ABOUT.format(train=count, test=settings.TEST, seen=seen),
+            about=pairs.PAIRS_ABOUT.format(train=count, test=settings.TEST, seen=note),
         )
 
     def write_task(self, train: dict[int, list[dict[str, str]]], test: list[dict[str, str]], **facts: object) -> None:

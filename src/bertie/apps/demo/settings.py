@@ -58,7 +58,7 @@ def pretraining(run: Path, *, steps: int, tokens: int, documents: int) -> Pretra
 
 
 @dataclass(frozen=True)
-class Probe:
+class MachineTrial:
     """The result of a trial on this machine: pre-training tokens per second, and the seconds of one validation."""
 
     tokens_per_s: float
@@ -75,7 +75,7 @@ class Probe:
         return LONGER * FINETUNE_TOKENS / self.tokens_per_s + FINETUNE_START_S
 
 
-def affordable_run(probe: Probe, *, seconds: float, tokens: int, tokens_per_step: int) -> tuple[int, int]:
+def affordable_run(probe: MachineTrial, *, seconds: float, tokens: int, tokens_per_step: int) -> tuple[int, int]:
     """Returns the pre-training steps and the fine-tuning seeds that fit into `seconds`, at the speed of the trial."""
     affordable = int((MOST_FINETUNING * seconds - probe.longer_s) / probe.seed_s)
     seeds = max(FEWEST_SEEDS, min(len(DEMO_SEEDS), affordable))
@@ -100,7 +100,7 @@ def finetuning(run: Path, *, start: str, seed: int, epochs: int = EPOCHS) -> Fin
     )
 
 
-def summary() -> dict[str, str]:
+def describe_settings() -> dict[str, str]:
     """Returns the settings in words, for the page."""
     return {
         "model": f"{SHAPE['num_hidden_layers']} layers, hidden size {SHAPE['hidden_size']}, at most "

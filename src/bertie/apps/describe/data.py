@@ -11,7 +11,7 @@ import bertie
 from bertie.platform import DataError, console
 
 
-def data(
+def data_command(
     names: Annotated[list[str] | None, typer.Argument(help="Names of data sets. Default: all.")] = None,
     data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder of downloaded files to check.")] = None,
 ) -> None:

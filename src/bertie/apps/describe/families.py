@@ -10,7 +10,7 @@ import bertie
 from bertie.platform import console, quantity
 
 
-def families(
+def families_command(
     name: Annotated[str | None, typer.Argument(help="Family to describe in detail.")] = None,
 ) -> None:
     """List supported model architectures, or describe one.

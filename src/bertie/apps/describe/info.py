@@ -10,7 +10,7 @@ import bertie
 from bertie.platform import UsageError, console
 
 
-def info(
+def info_command(
     model: Annotated[str | None, typer.Argument(help="Preset, or folder of a model, run or checkpoint.")] = None,
     presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
     length: Annotated[int, typer.Option(min=1, help="Sequence length in tokens, for the operations per token.")] = 128,

@@ -14,7 +14,7 @@ _Written = Annotated[
 ]
 
 
-def verify(folder: _Written) -> None:
+def verify_command(folder: _Written) -> None:
     """Check the integrity of a folder that Bertie wrote.
 
     Of a run, checks the config, the lines of the metrics, every byte of the checkpoints, and the model. Also checks
@@ -31,7 +31,7 @@ def verify(folder: _Written) -> None:
     checked.raise_if_damaged()
 
 
-def report(run: _Run) -> None:
+def report_command(run: _Run) -> None:
     """Write the HTML report of a run: RUN/report.html.
 
     The run may be pre-training or fine-tuning, and may be in progress.

@@ -14,7 +14,7 @@ SHOWN_BINS = 3  # of a quantity
 
 
 @grouped
-def compare_with_training(
+def drift_command(
     model: Annotated[Path, option("model")],
     data: Annotated[str, typer.Argument(help="Log of predict --log or serve --log, or a table of texts.")],
     reference: Annotated[

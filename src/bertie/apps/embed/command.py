@@ -10,7 +10,7 @@ import bertie
 from bertie.platform import comma_names, console, option
 
 
-def embed(
+def embed_command(
     model: Annotated[
         Path,
         typer.Argument(help="Name or folder of a model (also of sentence-transformers), run or checkpoint."),

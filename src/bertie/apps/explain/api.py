@@ -10,7 +10,7 @@ from bertie.apps.explain.targets import Explained, question_of
 from bertie.platform import TorchModel, console
 
 
-def explain(
+def explain_prediction(
     model: TorchModel, texts: Sequence[str], *, method: str, label: str, word: int | None, max_length: int | None
 ) -> dict[str, object]:
     """Returns the words that a prediction rests on, and leaves the model as it is. Raises as `question_of`."""
@@ -22,14 +22,14 @@ def explain(
         if explained.cut:
             console.warn(f"The text is too long: {explained.cut:,} tokens are not read.")
         attribution = compute(explained.question)
-        return as_json(explained, attribution, faithfulness(explained.question, attribution.values))
+        return describe_attribution(explained, attribution, faithfulness(explained.question, attribution.values))
     finally:
         model.train(was_training)
         for one in trained:
             one.requires_grad_(True)
 
 
-def as_json(explained: Explained, attribution: Attribution, faithful: Faithfulness) -> dict[str, Any]:
+def describe_attribution(explained: Explained, attribution: Attribution, faithful: Faithfulness) -> dict[str, Any]:
     """Returns an attribution and its faithfulness as JSON values."""
     encoding, values = explained.question.encoding, attribution.values
     return {

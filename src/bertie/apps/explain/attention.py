@@ -69,8 +69,8 @@ def attentions(model: TorchModel, ids: Sequence[int], type_ids: Sequence[int]) -
             _square(one, of_all[0].float(), at_G, *kind.reach(layer))
             for layer, (one, of_all) in enumerate(zip(probs, of_global, strict=True))
         ]
-    found: Floats = torch.stack(probs).cpu().numpy()
-    return found
+    probs_LNSS: Floats = torch.stack(probs).cpu().numpy()
+    return probs_LNSS
 
 
 def _square(window_NSW: Tensor, of_global_NSG: Tensor, at_G: Tensor, radius: int, dilation: int) -> Tensor:
@@ -80,11 +80,11 @@ def _square(window_NSW: Tensor, of_global_NSG: Tensor, at_G: Tensor, radius: int
     key_SW = at_S[:, None] + ahead_W
     inside_SW = (key_SW >= 0) & (key_SW < len(at_S))
     local_NSW = window_NSW[..., len(at_G) :] * inside_SW
-    found = window_NSW.new_zeros(*window_NSW.shape[:2], len(at_S))
-    found.scatter_add_(2, key_SW.clamp(0, len(at_S) - 1).expand_as(local_NSW), local_NSW)
-    found[..., at_G] += window_NSW[..., : len(at_G)]
-    found[:, at_G] = of_global_NSG.mT
-    return found
+    square = window_NSW.new_zeros(*window_NSW.shape[:2], len(at_S))
+    square.scatter_add_(2, key_SW.clamp(0, len(at_S) - 1).expand_as(local_NSW), local_NSW)
+    square[..., at_G] += window_NSW[..., : len(at_G)]
+    square[:, at_G] = of_global_NSG.mT
+    return square
 
 
 @torch.no_grad()
@@ -108,12 +108,12 @@ def read_vectors(model: TorchModel, ids: Sequence[int], type_ids: Sequence[int])
     finally:
         for handle in handles:
             handle.remove()
-    heads, found = model.config.num_attention_heads, []
+    heads, vectors = model.config.num_attention_heads, []
     for module, qkv_1SF in zip(attention, fused, strict=True):
         value_SND = qkv_1SF[0].chunk(3, -1)[2].unflatten(-1, (heads, -1))  # type: ignore[no-untyped-call]
         weight_HND = module.output.weight.unflatten(-1, (heads, -1))  # type: ignore[union-attr]
-        found.append(torch.einsum("snd,hnd->nsh", value_SND, weight_HND))
-    return torch.stack(found)
+        vectors.append(torch.einsum("snd,hnd->nsh", value_SND, weight_HND))
+    return torch.stack(vectors)
 
 
 def with_norms(probs_LNSS: Floats, read_LNSH: Tensor) -> Floats:
@@ -122,17 +122,17 @@ def with_norms(probs_LNSS: Floats, read_LNSH: Tensor) -> Floats:
     A head that attends to a token with a short vector reads little from it.
     """
     weighted = probs_LNSS * read_LNSH.norm(dim=-1).cpu().numpy()[..., None, :]
-    found: Floats = weighted / np.maximum(weighted.sum(-1, keepdims=True), 1e-30)
-    return found
+    shares: Floats = weighted / np.maximum(weighted.sum(-1, keepdims=True), 1e-30)
+    return shares
 
 
 def rollout(probs_LNSS: Floats) -> Floats:
     """Returns how much each token of a layer rests on each token of the text, for all layers. -> (L, S, S)"""
     first, *others = _with_residual(probs_LNSS)
-    found = [first]
+    layers = [first]
     for mixed_SS in others:
-        found.append(mixed_SS @ found[-1])
-    return np.stack(found)
+        layers.append(mixed_SS @ layers[-1])
+    return np.stack(layers)
 
 
 def flow(probs_LNSS: Floats) -> Floats:
@@ -151,18 +151,18 @@ def flow(probs_LNSS: Floats) -> Floats:
         upper, lower = (slice(one * size, (one + 1) * size) for one in (layer + 1, layer))
         capacities[upper, lower] = np.floor(mixed_SS * _UNITS)
     graph = csr_array(capacities)
-    found = np.array(
+    flows = np.array(
         [[maximum_flow(graph, layers * size + top, below).flow_value for below in range(size)] for top in range(size)],
         np.float64,
     )
-    shares: Floats = found / found.sum(-1, keepdims=True)
+    shares: Floats = flows / flows.sum(-1, keepdims=True)
     return shares
 
 
 def _with_residual(probs_LNSS: Floats) -> Floats:
     mean_LSS = probs_LNSS.astype(np.float64).mean(1)
-    found: Floats = (mean_LSS / mean_LSS.sum(-1, keepdims=True) + np.eye(mean_LSS.shape[-1])) / 2
-    return found
+    mixed: Floats = (mean_LSS / mean_LSS.sum(-1, keepdims=True) + np.eye(mean_LSS.shape[-1])) / 2
+    return mixed
 
 
 class HeadStatistics:
@@ -194,7 +194,7 @@ class HeadStatistics:
         """Returns one record for each head: layer and head from 1, its statistics and its kind."""
         means = self.means()
         return [
-            {"layer": layer + 1, "head": head + 1, **row, "kind": kind(row)}
+            {"layer": layer + 1, "head": head + 1, **row, "kind": classify_head(row)}
             for layer, head in np.ndindex(means["self"].shape)
             for row in [{name: round(float(values[layer, head]), 6) for name, values in means.items()}]
         ]
@@ -215,7 +215,7 @@ def _of_layer(probs_NSS: Floats, is_first: NDArray[np.bool_], is_separator: NDAr
     }
 
 
-def kind(row: Mapping[str, float]) -> str:
+def classify_head(row: Mapping[str, float]) -> str:
     """Returns what a head mostly attends to: previous, next, self, first, separator, broad; "" for none of these."""
     for name, least in (
         *((name, POSITIONAL) for name in ("previous", "next", "self")),

@@ -97,8 +97,8 @@ class TextAttention:
     @cached_property
     def rollout(self) -> Floats:
         """The rollout of the top layer (S, S)."""
-        found: Floats = rollout(self.probs)[-1]
-        return found
+        matrix: Floats = rollout(self.probs)[-1]
+        return matrix
 
     @cached_property
     def flow(self) -> Floats | None:
@@ -115,8 +115,8 @@ class TextAttention:
     def shares(self, matrix: Floats) -> list[tuple[str, float]]:
         """Returns the words of the texts with their share in the token that represents the text; no special tokens."""
         inside = np.array([sequence is not None for sequence in self.encoding.sequence_ids])
-        found = by_word(self.encoding, np.where(inside, matrix[self.summary], 0.0), self.texts)
-        return [(word, share) for word, share in found if share]
+        pairs = by_word(self.encoding, np.where(inside, matrix[self.summary], 0.0), self.texts)
+        return [(word, share) for word, share in pairs if share]
 
     def as_json(self) -> dict[str, Any]:
         """Returns the tokens, the statistics of every head, rollout and flow of the summary token, and the links."""
@@ -136,12 +136,12 @@ class TextAttention:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Returns the arrays of an npz file: tokens (S,), attention (L, N, S, S), rollout (S, S), and flow (S, S)."""
-        found: dict[str, NDArray[Any]] = {
+        arrays: dict[str, NDArray[Any]] = {
             "tokens": np.array(self.encoding.tokens),
             "attention": self.probs,
             "rollout": self.rollout,
         }
-        return found if self.flow is None else {**found, "flow": self.flow}
+        return arrays if self.flow is None else {**arrays, "flow": self.flow}
 
 
 def _numbers(head: str, shape: tuple[int, ...]) -> tuple[int, int]:
@@ -157,39 +157,40 @@ def _rounded(values: Floats) -> list[float]:
     return [round(float(value), 6) for value in values]
 
 
-def page(found: TextAttention, model: str) -> Report:
+def render_attention_page(attention: TextAttention, model: str) -> Report:
     """Returns the page of the attention of one text."""
-    layers, heads, size, _ = found.probs.shape
-    tokens = found.encoding.tokens
-    report = Report("Attention", f"{model}: {' / '.join(found.texts)[:200]}")
-    cut = f"{found.encoding.overflow:,} more were cut" if found.encoding.overflow else "all of the text"
+    layers, heads, size, _ = attention.probs.shape
+    tokens = attention.encoding.tokens
+    report = Report("Attention", f"{model}: {' / '.join(attention.texts)[:200]}")
+    cut = f"{attention.encoding.overflow:,} more were cut" if attention.encoding.overflow else "all of the text"
     report.tiles([("tokens", str(size), cut), ("heads", str(layers * heads), f"in {layers} layers")])
     report.section(
-        f"Head {found.name}",
-        f"Layer {found.head[0] + 1}, head {found.head[1] + 1}. Each row is a token, and the shades of its row show "
+        f"Head {attention.name}",
+        f"Layer {attention.head[0] + 1}, head {attention.head[1] + 1}. "
+        "Each row is a token, and the shades of its row show "
         "which tokens it attends to. A row adds up to 1. The shade is the square root of the number."
         + " Attention is multiplied by the length of the vector that is read, on the whole page."
-        * found.norms,
+        * attention.norms,
     )
-    report.html(with_words(found.probs[found.head], tokens, f"Attention of head {found.name}"))
-    links = sorted(found.links(), key=lambda row: -row[2])[:_LINKS_SHOWN]
+    report.html(with_words(attention.probs[attention.head], tokens, f"Attention of head {attention.name}"))
+    links = sorted(attention.links(), key=lambda row: -row[2])[:_LINKS_SHOWN]
     report.table(["token", "attends most to", "attention"], [[tokens[i], tokens[j], f"{p:z.3f}"] for i, j, p in links])
-    _paths(report, found)
+    _paths(report, attention)
     report.section(
         "Every head",
         "Rows and columns as above. The words below a picture say what the head mostly attends to.",
     )
-    records = found.statistics.as_json()
+    records = attention.statistics.as_json()
     for layer in range(layers):
         of_layer = records[layer * heads : (layer + 1) * heads]
         pictures = [
             small(matrix, f"{layer + 1}.{row['head']} {row['kind']}".strip())
-            for matrix, row in zip(found.probs[layer], of_layer, strict=True)
+            for matrix, row in zip(attention.probs[layer], of_layer, strict=True)
         ]
         report.html(
             f'<details><summary>Layer {layer + 1}</summary><div class="small">{"".join(pictures)}</div></details>'
         )
-    statistics_section(report, found.statistics)
+    statistics_section(report, attention.statistics)
     report.section(
         "How to read this",
         _HOW_TO_READ,
@@ -197,13 +198,13 @@ def page(found: TextAttention, model: str) -> Report:
     return report.footer(docs="attention")
 
 
-def card_parts(found: TextAttention) -> list[object]:
+def render_attention_section(attention: TextAttention) -> list[object]:
     """Returns the section of the model's card: the kinds of heads, and the rollout."""
-    token = found.encoding.tokens[found.summary]
-    words = sorted(found.shares(found.rollout), key=lambda row: -row[1])[:_LINKS_SHOWN]
+    token = attention.encoding.tokens[attention.summary]
+    words = sorted(attention.shares(attention.rollout), key=lambda row: -row[1])[:_LINKS_SHOWN]
     return [
-        f"> {' / '.join(found.texts)}",
-        kinds_in_words(found.statistics.as_json()),
+        f"> {' / '.join(attention.texts)}",
+        kinds_in_words(attention.statistics.as_json()),
         f"Rollout: the share of each word in the top layer's {token}.",
         (["word", "share"], [(word, f"{share:z.3f}") for word, share in words]),
         _HOW_TO_READ,
@@ -215,11 +216,11 @@ def kinds_in_words(records: list[dict[str, Any]]) -> str:
     return "\n".join(f"- {name}: {', '.join(heads)}" for name, heads in kinds(records).items())
 
 
-def _paths(report: Report, found: TextAttention) -> None:
-    token = found.encoding.tokens[found.summary]
+def _paths(report: Report, attention: TextAttention) -> None:
+    token = attention.encoding.tokens[attention.summary]
     for name, matrix, text in (
-        ("Rollout", found.rollout, "Rollout multiplies the attention of all layers"),
-        ("Flow", found.flow, "Flow is the maximum flow through the attention of all layers"),
+        ("Rollout", attention.rollout, "Rollout multiplies the attention of all layers"),
+        ("Flow", attention.flow, "Flow is the maximum flow through the attention of all layers"),
     ):
         if matrix is None:
             continue
@@ -228,11 +229,11 @@ def _paths(report: Report, found: TextAttention) -> None:
             f"{text}, with the residual connections. The words are colored by their share in the top layer's {token}, "
             "which represents the text. The picture has a row for every token of the top layer.",
         )
-        shares = found.shares(matrix)
+        shares = attention.shares(matrix)
         report.html(heat(shares))
         report.text(f"The words have {sum(share for _, share in shares):.1%}, and the special tokens have the rest.")
         report.html(
-            f"<details><summary>All tokens</summary>{with_words(matrix, found.encoding.tokens, name)}</details>"
+            f"<details><summary>All tokens</summary>{with_words(matrix, attention.encoding.tokens, name)}</details>"
         )
 
 
@@ -248,14 +249,14 @@ def statistics_section(report: Report, statistics: HeadStatistics) -> None:
         columns = [str(head + 1) for head in range(matrix.shape[1])]
         most = 1.0 if name not in ("entropy", "distance") else max(float(matrix.max()), 1e-9)
         table = heat_table(matrix, rows, columns, most=most)
-        opened = " open" * (place == 0)
-        report.html(f"<details{opened}><summary>{MEASURES[name].capitalize()}</summary>{table}</details>")
+        is_open = " open" * (place == 0)
+        report.html(f"<details{is_open}><summary>{MEASURES[name].capitalize()}</summary>{table}</details>")
 
 
 def kinds(records: list[dict[str, Any]]) -> dict[str, list[str]]:
     """Returns the names of the heads of each kind."""
-    found: dict[str, list[str]] = {}
+    heads_by_kind: dict[str, list[str]] = {}
     for row in records:
         if row["kind"]:
-            found.setdefault(row["kind"], []).append(f"{row['layer']}.{row['head']}")
-    return found
+            heads_by_kind.setdefault(row["kind"], []).append(f"{row['layer']}.{row['head']}")
+    return heads_by_kind

@@ -53,7 +53,7 @@ class Attribution:
 
 
 @dataclass(frozen=True)
-class Question:
+class ExplainedOutput:
     """A model with one of its heads, a text as tokens, and the number to explain. place: the token whose logits are
     read, of a head over the vocabulary. chance: the probability of the prediction; None where there is none, as for a
     predicted number."""
@@ -89,12 +89,12 @@ class Question:
 
     def answers(self, ids_KS: Tensor, target: Target | None = None) -> Floats:
         """Returns the number, or another target, for some versions of the text, without gradients. (K, S) -> (K,)"""
-        found = []
+        answers = []
         with torch.no_grad():
             for part in torch.split(ids_KS, max(1, _BATCH_TOKENS // ids_KS.shape[1])):
                 number = (target or self.target)(self.logits(part))
-                found.append(number.double().cpu().numpy())
-        return np.concatenate(found)
+                answers.append(number.double().cpu().numpy())
+        return np.concatenate(answers)
 
     def gradients(self, vectors_KSE: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the numbers (K,) for token vectors, and their gradients (K, S, E)."""
@@ -134,7 +134,7 @@ def _vectors(model: TorchModel, vectors_KSE: Tensor) -> Iterator[None]:
         handle.remove()
 
 
-def integrated_gradients(question: Question, *, nodes: int = NODES) -> Attribution:
+def integrated_gradients(question: ExplainedOutput, *, nodes: int = NODES) -> Attribution:
     """Returns integrated gradients by Gauss-Legendre quadrature.
 
     The number of nodes doubles up to 512 until the completeness error is at most 5%. Source: Sundararajan et al. 2017;
@@ -158,7 +158,7 @@ def integrated_gradients(question: Question, *, nodes: int = NODES) -> Attributi
         nodes *= 2
 
 
-def gradient_times_input(question: Question) -> Attribution:
+def gradient_times_input(question: ExplainedOutput) -> Attribution:
     """Returns the gradient at the text times the difference to the baseline."""
     x_SE, blank_SE = question.ends()
     (value, baseline), gradient = question.gradients(torch.stack([x_SE, blank_SE]))
@@ -166,7 +166,7 @@ def gradient_times_input(question: Question) -> Attribution:
     return Attribution("gradient x input", values, float(value), float(baseline))
 
 
-def occlusion(question: Question) -> Attribution:
+def occlusion(question: ExplainedOutput) -> Attribution:
     """Returns the change of the number when each token becomes [MASK], one at a time; 0 for special tokens."""
     places = np.flatnonzero(question.words)
     none = np.zeros(len(question.words), bool)
@@ -177,14 +177,14 @@ def occlusion(question: Question) -> Attribution:
     return Attribution("occlusion", values, float(value), float(baseline))
 
 
-METHODS: dict[str, Callable[[Question], Attribution]] = {
+METHODS: dict[str, Callable[[ExplainedOutput], Attribution]] = {
     "ig": integrated_gradients,
     "gradient": gradient_times_input,
     "occlusion": occlusion,
 }
 
 
-def method(name: str) -> Callable[[Question], Attribution]:
+def method(name: str) -> Callable[[ExplainedOutput], Attribution]:
     """Returns a method of METHODS. Raises UsageError for an unknown name."""
     if name not in METHODS:
         raise UsageError(f"Unknown method {name!r}. {nearest(name, METHODS)}")
@@ -219,7 +219,7 @@ class Faithfulness:
         return [("without the most important words", *gone), ("with these words alone", *alone)]
 
 
-def faithfulness(question: Question, values: Floats, *, seed: int = 0) -> Faithfulness:
+def faithfulness(question: ExplainedOutput, values: Floats, *, seed: int = 0) -> Faithfulness:
     """Returns the faithfulness of attributions: tokens become [MASK] in their order, and in random orders."""
     places = np.flatnonzero(question.words)
     rng = np.random.default_rng(seed)

@@ -61,8 +61,8 @@ class Removal:
 
 def by_layer(importance_LN: Floats) -> Floats:
     """Returns the importance divided by the l2 norm of its layer. (L, N) -> (L, N)"""
-    found: Floats = importance_LN / np.maximum(np.linalg.norm(importance_LN, axis=1, keepdims=True), 1e-30)
-    return found
+    shares: Floats = importance_LN / np.maximum(np.linalg.norm(importance_LN, axis=1, keepdims=True), 1e-30)
+    return shares
 
 
 def least_important(importance_LN: Floats) -> list[_Head]:
@@ -81,11 +81,11 @@ def removal(model: TorchModel, examples: Sequence[Example], *, points: int, max_
     if len(examples) < 2:
         raise DataError("Half of the labeled examples rank the heads, and the others measure the model: pass more.")
     ranking, measured = examples[::2], examples[1::2]
-    seen = ModelInternals(model).importance(ranking, max_length=predictor.max_length)
+    importance = ModelInternals(model).importance(ranking, max_length=predictor.max_length)
     metric = predictor.metric
-    console.say(f"{seen.examples:,} examples rank the heads, and {len(measured):,} measure {metric}.")
-    found = seen.of_heads().numpy()
-    steps = sorted({round(share * found.size) for share in np.linspace(0, 1, points + 1).tolist()})
+    console.say(f"{importance.examples:,} examples rank the heads, and {len(measured):,} measure {metric}.")
+    importance_LN = importance.of_heads().numpy()
+    steps = sorted({round(share * importance_LN.size) for share in np.linspace(0, 1, points + 1).tolist()})
     score = _measure(predictor, measured)
     whole = score(model, ())
 
@@ -93,10 +93,10 @@ def removal(model: TorchModel, examples: Sequence[Example], *, points: int, max_
         return [(0, whole), *((step, score(model, order[:step])) for step in steps[1:])]
 
     rng = np.random.default_rng(0)
-    order = least_important(found)
+    order = least_important(importance_LN)
     orders = [[order[at] for at in rng.permutation(len(order))] for _ in range(RANDOM)]
-    counts = seen.examples, len(measured)
-    return Removal(found, metric, curve(order), [curve(one) for one in orders], counts)
+    counts = importance.examples, len(measured)
+    return Removal(importance_LN, metric, curve(order), [curve(one) for one in orders], counts)
 
 
 def predictor_of(model: TorchModel, max_length: int | None = None) -> Predictor:

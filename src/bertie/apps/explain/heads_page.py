@@ -14,7 +14,7 @@ from bertie.platform import Chart, Html, Line, Report
 _SPAN = (0.0, 1.0)
 
 
-def page(
+def render_heads_page(
     model: str,
     *,
     statistics: HeadStatistics | None = None,
@@ -32,7 +32,7 @@ def page(
     return report.footer(docs="attention")
 
 
-def card_parts(
+def render_heads_section(
     *,
     statistics: HeadStatistics | None = None,
     relations: Sequence[dict[str, Any]] = (),
@@ -62,13 +62,13 @@ def card_parts(
     return parts
 
 
-def _curve(found: Removal) -> tuple[list[str], list[list[str]]]:
+def _curve(removal: Removal) -> tuple[list[str], list[list[str]]]:
     """Returns the columns and rows of the scores with fewer heads."""
-    random = np.array([[score for _, score in one] for one in found.random]).mean(0)
+    random = np.array([[score for _, score in one] for one in removal.random]).mean(0)
     rows = [
-        [str(step), f"{score:z.4f}", f"{mean:z.4f}"] for (step, score), mean in zip(found.points, random, strict=True)
+        [str(step), f"{score:z.4f}", f"{mean:z.4f}"] for (step, score), mean in zip(removal.points, random, strict=True)
     ]
-    return ["heads removed", found.metric.replace("_", " "), "random order"], rows
+    return ["heads removed", removal.metric.replace("_", " "), "random order"], rows
 
 
 def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
@@ -100,21 +100,21 @@ def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
     )
 
 
-def _removal(report: Report, found: Removal) -> None:
-    name = found.metric.replace("_", " ")
-    ranked, measured = found.examples
+def _removal(report: Report, removal: Removal) -> None:
+    name = removal.metric.replace("_", " ")
+    ranked, measured = removal.examples
     report.section(
         "Heads that matter",
         "The importance of a head is the mean of |dL/dxi| over examples, where xi is a factor on its output. It is "
         f"divided by the norm of its layer. {ranked:,} examples rank the heads, and {measured:,} others measure the "
         f"{name} without the least important ones.",
     )
-    removed = [step for step, _ in found.points]
-    random = np.array([[score for _, score in one] for one in found.random])
+    removed = [step for step, _ in removal.points]
+    random = np.array([[score for _, score in one] for one in removal.random])
     report.chart(
         Chart.lines(
             [
-                Line("least important first", removed, [score for _, score in found.points]),
+                Line("least important first", removed, [score for _, score in removal.points]),
                 Line("random order", removed, random.mean(0).tolist(), random.min(0).tolist(), random.max(0).tolist()),
             ],
             x_label="heads removed",
@@ -122,9 +122,9 @@ def _removal(report: Report, found: Removal) -> None:
         ),
         f"The band spans {len(random)} random orders.",
     )
-    layers, heads = found.importance.shape
+    layers, heads = removal.importance.shape
     report.html(Html("<h3>Importance within a layer</h3>"))
     rows, columns = [f"layer {layer + 1}" for layer in range(layers)], [str(head + 1) for head in range(heads)]
-    shares = by_layer(found.importance)
+    shares = by_layer(removal.importance)
     report.html(heat_table(shares, rows, columns, most=float(shares.max())))
-    report.table(*_curve(found), stack=True)
+    report.table(*_curve(removal), stack=True)

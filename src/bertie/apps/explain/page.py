@@ -28,9 +28,11 @@ def heat(words: Sequence[tuple[str, float]]) -> Html:
     return Html(" ".join(spans) + (" ..." if len(words) > _MAX_WORDS else ""))
 
 
-def page(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]], model: str) -> Report:
+def render_explanation_page(
+    explained: Explained, results: Sequence[tuple[Attribution, Faithfulness]], model: str
+) -> Report:
     """Returns the page of one prediction with the attributions of several methods."""
-    first = found[0][0]
+    first = results[0][0]
     report = Report("Explanation", f"{model}: {explained.about}")
     report.tiles(
         [
@@ -38,7 +40,7 @@ def page(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]
             ("without the words", f"{first.baseline:z.3f}", "every word replaced"),
         ]
     )
-    for attribution, faithful in found:
+    for attribution, faithful in results:
         words = by_word(explained.question.encoding, attribution.values, explained.texts)
         report.section(attribution.method.capitalize(), completeness(attribution))
         report.html(heat(words))
@@ -53,12 +55,12 @@ def page(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]
     return report.footer(docs="explain")
 
 
-def completeness(found: Attribution) -> str:
+def completeness(attribution: Attribution) -> str:
     """Returns the completeness error in words; nothing for a method that promises no sum."""
-    if found.error is None:
+    if attribution.error is None:
         return ""
-    state = "" if found.converged else " (not converged)"
-    return f"Completeness error {found.error:.1%} with {found.nodes} nodes{state}."
+    state = "" if attribution.converged else " (not converged)"
+    return f"Completeness error {attribution.error:.1%} with {attribution.nodes} nodes{state}."
 
 
 def falls(faithful: Faithfulness) -> list[str]:
@@ -72,17 +74,19 @@ def _shown(value: float | tuple[float, float]) -> str:
 
 def trust(faithful: Faithfulness) -> str:
     """Returns the faithfulness in words."""
-    told = [
+    falls = [
         f"{name} {_shown(own)} (words in random order: {_shown(mean)}, {_shown(middle)})"
         for name, own, mean, middle in faithful.rows()
     ]
-    return f"Fall of the {faithful.of}: {'; '.join(told)}. {FALLS}"
+    return f"Fall of the {faithful.of}: {'; '.join(falls)}. {FALLS}"
 
 
-def card_parts(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]) -> list[object]:
+def render_explanation_section(
+    explained: Explained, results: Sequence[tuple[Attribution, Faithfulness]]
+) -> list[object]:
     """Returns the section of the model's card."""
-    parts: list[object] = [f"> {' / '.join(explained.texts)}", f"{explained.about}: logit {found[0][0].value:z.3f}"]
-    for attribution, faithful in found:
+    parts: list[object] = [f"> {' / '.join(explained.texts)}", f"{explained.about}: logit {results[0][0].value:z.3f}"]
+    for attribution, faithful in results:
         words = by_word(explained.question.encoding, attribution.values, explained.texts)
         ordered = sorted(words, key=lambda row: -abs(row[1]))[:MOST_ROWS]
         parts += [f"**{attribution.method.capitalize()}**", completeness(attribution)]

@@ -39,24 +39,24 @@ def word_attention(probs_LNSS: Floats, first_W: NDArray[np.int64], last_W: NDArr
     """
     at = np.arange(probs_LNSS.shape[-1])
     of_word_WS = ((at >= first_W[:, None]) & (at <= last_W[:, None])).astype(probs_LNSS.dtype)
-    found: Floats = (of_word_WS / of_word_WS.sum(1, keepdims=True)) @ probs_LNSS @ of_word_WS.T
-    return found
+    words_LNWW: Floats = (of_word_WS / of_word_WS.sum(1, keepdims=True)) @ probs_LNSS @ of_word_WS.T
+    return words_LNWW
 
 
-def guesses(words_LNWW: Floats) -> NDArray[np.int64]:
+def guess_words(words_LNWW: Floats) -> NDArray[np.int64]:
     """Returns the word that each word attends to most, and the word that attends to it most. -> (2, L, N, W)"""
     others = words_LNWW.copy()
     at = np.arange(others.shape[-1])
     others[..., at, at] = -1.0
-    found: NDArray[np.int64] = np.stack([others.argmax(-1), others.argmax(-2)])
-    return found
+    guesses: NDArray[np.int64] = np.stack([others.argmax(-1), others.argmax(-2)])
+    return guesses
 
 
 NO_HEAD = -1  # of a word whose head is not read
 
 
 @dataclass
-class Count:
+class RelationCount:
     """The words of one relation, and how many each guess gets right. The first axis is the half of the sentences."""
 
     words: NDArray[np.int64]  # (2,)
@@ -74,22 +74,22 @@ class Count:
 
 
 @dataclass
-class Counts:
+class RelationCounts:
     """Counts by relation: of heads, of offsets, and of heads on the control task."""
 
-    heads: dict[str, Count] = field(default_factory=dict)
-    offsets: dict[str, Count] = field(default_factory=dict)
-    control: dict[str, Count] = field(default_factory=dict)
+    heads: dict[str, RelationCount] = field(default_factory=dict)
+    offsets: dict[str, RelationCount] = field(default_factory=dict)
+    control: dict[str, RelationCount] = field(default_factory=dict)
     sentences: int = 0
 
     def add(self, table: str, relation: str, half: int, right_XW: NDArray[np.bool_]) -> None:
         """Counts the guesses (..., W) of some words of a relation."""
-        counts: dict[str, Count] = getattr(self, table)
+        counts: dict[str, RelationCount] = getattr(self, table)
         for name in (relation, *((ALL,) if relation != LEFT_OUT else ())):
             shape = (2, *right_XW.shape[:-1])
-            found = counts.setdefault(name, Count(np.zeros(2, np.int64), np.zeros(shape, np.int64)))
-            found.words[half] += right_XW.shape[-1]
-            found.right[half] += right_XW.sum(-1)
+            count = counts.setdefault(name, RelationCount(np.zeros(2, np.int64), np.zeros(shape, np.int64)))
+            count.words[half] += right_XW.shape[-1]
+            count.right[half] += right_XW.sum(-1)
 
 
 def control_heads(examples: Sequence[Example], seed: int = 0) -> list[NDArray[np.int64]]:
@@ -105,12 +105,12 @@ def control_heads(examples: Sequence[Example], seed: int = 0) -> list[NDArray[np
                 distances[relation].append(head - 1 - place)
     rng = np.random.default_rng(seed)
     dealt = {relation: iter(rng.permutation(one).tolist()) for relation, one in distances.items()}
-    found = []
+    heads = []
     for example in examples:
         count = len(example.label)
         at = [place + next(dealt[name]) if head else NO_HEAD for place, (head, name) in enumerate(example.label)]
-        found.append(np.array([one if 0 <= one < count else NO_HEAD for one in at], np.int64))
-    return found
+        heads.append(np.array([one if 0 <= one < count else NO_HEAD for one in at], np.int64))
+    return heads
 
 
 def count_relations(
@@ -119,13 +119,13 @@ def count_relations(
     *,
     max_length: int,
     statistics: HeadStatistics | None = None,
-) -> Counts:
+) -> RelationCounts:
     """Counts the right guesses of every head for every relation of parsed sentences (io/conll.py).
 
     Words that are cut at max_length, and words whose head is cut, do not count. statistics: also receives the
     attention. Raises UsageError as `attentions`.
     """
-    counts, control = Counts(), control_heads(examples)
+    counts, control = RelationCounts(), control_heads(examples)
     for number, (read, probs_LNSS, ids, first, last) in enumerate(_read(model, examples, max_length)):
         if statistics is not None:
             statistics.add(probs_LNSS, ids)
@@ -133,7 +133,7 @@ def count_relations(
             continue
         counts.sentences += 1
         place_of = {int(word): place for place, word in enumerate(read)}
-        guess = guesses(word_attention(probs_LNSS, first, last))
+        guess = guess_words(word_attention(probs_LNSS, first, last))
         by_relation: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
         for place, word in enumerate(read.tolist()):
             head, relation = examples[number].label[word]
@@ -165,7 +165,7 @@ def _read(
         yield read, probs, ids, first_N[rows][read] - start, last_N[rows][read] - start
 
 
-def table(counts: Counts, random: Counts, least: int = _MIN_WORDS) -> list[dict[str, Any]]:
+def list_relations(counts: RelationCounts, random: RelationCounts, least: int = _MIN_WORDS) -> list[dict[str, Any]]:
     """Returns one record for each relation with at least this many words, the largest gain over the offset first.
 
     A record has the accuracy of the best head, with its 95% interval. It also has the accuracies of the best offset, of
@@ -199,6 +199,6 @@ def table(counts: Counts, random: Counts, least: int = _MIN_WORDS) -> list[dict[
     return sorted(rows, key=lambda row: (row["relation"] != ALL, row["offset_accuracy"] - row["accuracy"]))
 
 
-def _accuracy(counts: Mapping[str, Count], relation: str) -> float | None:
-    found = counts.get(relation)
-    return found.crossed() / int(found.words.sum()) if found else None
+def _accuracy(counts: Mapping[str, RelationCount], relation: str) -> float | None:
+    count = counts.get(relation)
+    return count.crossed() / int(count.words.sum()) if count else None

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bertie import Tokenizer
-from bertie.apps.explain.attribution import Question, Target
+from bertie.apps.explain.attribution import ExplainedOutput, Target
 from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, text_words
 from bertie.platform import DataError, Encoding, ModelInternals, TorchModel, UsageError, nearest
 
@@ -22,7 +22,7 @@ Decisions = Callable[[Tensor], list[Tensor]]
 class Explained:
     """A question to attribute, and what it asks in words: "label positive", "word 3 (Paris): B-LOC"."""
 
-    question: Question
+    question: ExplainedOutput
     about: str
     texts: tuple[str, ...]
     cut: int  # tokens that the model does not read
@@ -50,8 +50,8 @@ def question_of(
         )
     head = _head(model)
     if facts.texts not in (None, len(texts)):
-        wants, given = ("pairs of texts", "two texts") if facts.texts == 2 else ("single texts", "one text")
-        raise UsageError(f"The model was trained on {wants}. Pass {given}.")
+        wants, got = ("pairs of texts", "two texts") if facts.texts == 2 else ("single texts", "one text")
+        raise UsageError(f"The model was trained on {wants}. Pass {got}.")
     length = max_length or min(
         facts.max_length or tokenizer.max_length, model.config.max_length
     )  # what `predict` reads
@@ -66,7 +66,7 @@ def question_of(
     pad = tokenizer.pad_id
     mask = tokenizer.special_id("mask")
     place = _place_of_mask(head, encoding, tokenizer) if inside.predicts_tokens(head) else None
-    plain = Question(model, encoding, head, place, torch.ravel, pad, mask)
+    plain = ExplainedOutput(model, encoding, head, place, torch.ravel, pad, mask)
     with torch.no_grad():
         logits = plain.logits(ids)[0]
         if place is not None:
@@ -133,7 +133,7 @@ def _sequence(model: TorchModel, logits: Tensor, label: str) -> tuple[Decisions,
     return (lambda logits: [logits.reshape(-1, size)]), (at,), about
 
 
-def _span(logits: Tensor, plain: Question, texts: Sequence[str]) -> tuple[Decisions, tuple[int, ...], str]:
+def _span(logits: Tensor, plain: ExplainedOutput, texts: Sequence[str]) -> tuple[Decisions, tuple[int, ...], str]:
     allowed = torch.tensor([sequence == len(texts) - 1 for sequence in plain.encoding.sequence_ids])
     if not allowed.any():
         raise DataError(NO_ANSWER)
@@ -146,7 +146,7 @@ def _span(logits: Tensor, plain: Question, texts: Sequence[str]) -> tuple[Decisi
 
 
 def _tag(
-    model: TorchModel, logits: Tensor, plain: Question, texts: Sequence[str], label: str, word: int | None
+    model: TorchModel, logits: Tensor, plain: ExplainedOutput, texts: Sequence[str], label: str, word: int | None
 ) -> tuple[Decisions, tuple[int, ...], str]:
     words = plain.encoding.word_ids
     numbers = list(dict.fromkeys(number for number in words if number is not None))
@@ -187,10 +187,10 @@ def _place_of_mask(name: str, encoding: Encoding, tokenizer: Tokenizer) -> int:
 
 def _masked(logits: Tensor, tokenizer: Tokenizer, label: str) -> tuple[Decisions, tuple[int, ...], str]:
     if label:
-        found = tokenizer.ids([label])[0]
-        if len(found) != 1:
-            raise UsageError(f"--target {label!r} is {len(found)} tokens; a masked word is one token.")
-        at = int(found[0])
+        ids = tokenizer.ids([label])[0]
+        if len(ids) != 1:
+            raise UsageError(f"--target {label!r} is {len(ids)} tokens; a masked word is one token.")
+        at = int(ids[0])
         if at == tokenizer.special_id("unk"):
             raise UsageError(f"--target {label!r} is not in the vocabulary. Choose a word that is one token.")
     else:

@@ -19,13 +19,13 @@ class Word(NamedTuple):
 
 def text_words(encoding: Encoding) -> list[Word]:
     """Returns the words in order; each special token is a word of its own."""
-    found, last = list[Word](), (-1, -1)
+    words, last = list[Word](), (-1, -1)
     for number, ((start, end), word, text) in enumerate(
         zip(encoding.offsets, encoding.word_ids, encoding.sequence_ids, strict=True)
     ):
         if text is not None and (text, word) == last:
-            found[-1] = found[-1]._replace(end=end, tokens=[*found[-1].tokens, number])
+            words[-1] = words[-1]._replace(end=end, tokens=[*words[-1].tokens, number])
         else:
-            found.append(Word(text, start, end, [number]))
+            words.append(Word(text, start, end, [number]))
         last = (-1 if text is None else text, -1 if word is None else word)
-    return found
+    return words

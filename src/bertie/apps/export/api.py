@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.export.folder import FORCED_NOTE, onnx_folder
-from bertie.apps.export.texts import documentation
+from bertie.apps.export.texts import list_documentation_paragraphs
 from bertie.platform import FolderKind, ModelFolder, TorchModel, UsageError, nearest
 
 TARGETS = ("onnx",)
@@ -35,7 +35,7 @@ def write_graph(
         ModelFolder(source).check_output(output)
 
     def write(folder: Path) -> dict[str, Any]:
-        chosen = documentation() if texts is None else texts
+        chosen = list_documentation_paragraphs() if texts is None else texts
         graphs = onnx_folder(model, folder, chosen, int8=int8, force=force)
         if source is not None:
             ModelFolder(source).copy_modules(folder)

@@ -10,7 +10,7 @@ from bertie.apps import export as app
 from bertie.platform import console, option
 
 
-def export(
+def export_command(
     model: Annotated[Path, option("model")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     to: Annotated[str, typer.Option("--to", help="Target format: onnx.")] = "onnx",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertie.apps.export.parity import PARITY_TEXTS, Expected, Parity, check_count, compare_graph, encoded, expected
+from bertie.apps.export.parity import PARITY_TEXTS, Expected, Parity, check_text_count, compare_graph, encoded, expected
 from bertie.platform import DataError, ModelInternals, OnnxEngine, Sequences, TorchModel, UsageError, console
 
 _MAX_MESSAGE_BYTES = (1 << 31) - (1 << 20)  # bytes of one protobuf message, with some to spare
@@ -28,7 +28,7 @@ PROBES = (
 
 
 @dataclass(frozen=True)
-class Written:
+class ExportedGraph:
     """One graph of a folder. replaced: number of matrices and tables with 8-bit weights."""
 
     name: str
@@ -40,7 +40,7 @@ class Written:
 
 def onnx_folder(
     model: TorchModel, folder: Path, texts: Sequence[str], *, int8: bool = False, force: bool = False
-) -> list[Written]:
+) -> list[ExportedGraph]:
     """Writes a model's graph, config and tokenizer. int8: also writes a graph with 8-bit weights.
 
     texts: at least 200 representative texts. force: write a graph that misses the quality threshold. Raises UsageError
@@ -54,7 +54,7 @@ def onnx_folder(
 
     tokenizer = model.text_tokenizer
     limit = min(model.config.max_length, 512)
-    check_count(texts)
+    check_text_count(texts)
     sequences = encoded(tokenizer, texts, max_length=limit, last="parse" in model.heads)
     model.save_pretrained(folder, weights=False)
     check_tokenizer(folder, tokenizer, [*texts[:PARITY_TEXTS], *PROBES])
@@ -66,16 +66,16 @@ def onnx_folder(
     )
     onnx_ir.save(graph, path, external_data=f"{path.name}_data" if large else None)
     facts = OnnxEngine(path).facts
-    wanted = expected(ModelInternals(model).engine(), facts.essential_outputs, sequences)
-    found = [_checked(path, wanted, force=force)]
+    expected_outputs = expected(ModelInternals(model).engine(), facts.essential_outputs, sequences)
+    graphs = [_checked(path, expected_outputs, force=force)]
     if int8:
         replaced = _write_int8(path, smaller, sequences)
-        found.append(replace(_checked(smaller, wanted, force=force, quantized=True), replaced=replaced))
+        graphs.append(replace(_checked(smaller, expected_outputs, force=force, quantized=True), replaced=replaced))
     card = folder / "README.md"
-    told = re.sub(r"```python\n.*?```", USE, card.read_text("utf-8"), flags=re.DOTALL)
-    lines = [f"`{one.name}`: {one.parity}.{'' if one.passed else FORCED_NOTE}" for one in found]
-    card.write_text(told + "\n## ONNX\n\n" + "".join(f"- {line}\n" for line in lines), "utf-8")
-    return found
+    text = re.sub(r"```python\n.*?```", USE, card.read_text("utf-8"), flags=re.DOTALL)
+    lines = [f"`{one.name}`: {one.parity}.{'' if one.passed else FORCED_NOTE}" for one in graphs]
+    card.write_text(text + "\n## ONNX\n\n" + "".join(f"- {line}\n" for line in lines), "utf-8")
+    return graphs
 
 
 def import_onnx() -> None:
@@ -104,8 +104,8 @@ def check_tokenizer(folder: Path, tokenizer: Any, texts: Sequence[str]) -> None:
             )
 
 
-def _checked(path: Path, wanted: Expected, *, force: bool, quantized: bool = False) -> Written:
-    parity = compare_graph(OnnxEngine(path), wanted)
+def _checked(path: Path, reference: Expected, *, force: bool, quantized: bool = False) -> ExportedGraph:
+    parity = compare_graph(OnnxEngine(path), reference)
     passed = parity.near if quantized else parity.equal
     if not passed and not force:
         kind = "The int8 graph" if quantized else "The graph"
@@ -113,7 +113,7 @@ def _checked(path: Path, wanted: Expected, *, force: bool, quantized: bool = Fal
             f"{kind} does not give the answers of the model: {parity}. Nothing was written. --force writes it anyway."
         )
     size = sum(one.stat().st_size for one in path.parent.glob(f"{path.name}*"))
-    return Written(f"{path.parent.name}/{path.name}", size, parity, passed)
+    return ExportedGraph(f"{path.parent.name}/{path.name}", size, parity, passed)
 
 
 @console.working("calibrating int8 weights")
@@ -127,8 +127,8 @@ def _write_int8(source: Path, target: Path, sequences: Sequence[Sequences]) -> i
         probe = Path(name) / source.name
         _save(watched(graph), probe)
         replaced = quantized(graph, OnnxEngine(probe), chosen)
-    told = next(iter(graph.metadata_props))
-    told.value = told.value.replace("float32 (ONNX Runtime)", "int8 (ONNX Runtime)")
+    metadata = next(iter(graph.metadata_props))
+    metadata.value = metadata.value.replace("float32 (ONNX Runtime)", "int8 (ONNX Runtime)")
     _save(graph, target)
     return replaced
 

@@ -51,15 +51,17 @@ def traced(model: TorchModel) -> "onnx_ir.Model":
         reason = f"{type(cause).__name__}, {str(cause).strip().splitlines()[0][:200]}"
         raise UsageError(f"This {family} cannot be exported to ONNX. torch.export cannot trace it: {reason}") from error
     assert program is not None
-    found: onnx_ir.Model = program.model
-    for given in found.graph.inputs:  # where a trace fails, torch.onnx tries another one, which fixes the sizes
-        if given.shape is not None and any(isinstance(size, int) for size in given.shape):
+    graph_model: onnx_ir.Model = program.model
+    for (
+        graph_input
+    ) in graph_model.graph.inputs:  # where a trace fails, torch.onnx tries another one, which fixes the sizes
+        if graph_input.shape is not None and any(isinstance(size, int) for size in graph_input.shape):
             raise UsageError(
                 f"This {family} cannot be exported to ONNX: the graph would only read texts of one length."
             )
-    _forget(found)
-    found.metadata_props.update(graph.metadata)
-    return found
+    _forget(graph_model)
+    graph_model.metadata_props.update(graph.metadata)
+    return graph_model
 
 
 def _forget(model: "onnx_ir.Model") -> None:

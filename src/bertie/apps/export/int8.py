@@ -66,7 +66,7 @@ def watched(model: onnx.ModelProto) -> onnx.ModelProto:
 def _matrices(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
     """Returns the matrices that can be quantized, with the nodes that read each of them."""
     weights = {one.name: one for one in model.graph.initializer}
-    found: dict[str, list[onnx.NodeProto]] = {}
+    matrices: dict[str, list[onnx.NodeProto]] = {}
     for node in model.graph.node:
         if node.op_type != "MatMul":
             continue
@@ -76,8 +76,8 @@ def _matrices(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
         if weight is None or len(weight.dims) != 2 or weight.data_type != onnx.TensorProto.FLOAT:
             continue
         if weight.dims[1 if turned else 0] % _SCALE_BLOCK == 0:
-            found.setdefault(name, []).append(node)
-    return found
+            matrices.setdefault(name, []).append(node)
+    return matrices
 
 
 def _turned(graph: onnx.GraphProto, node: onnx.NodeProto) -> onnx.NodeProto | None:
@@ -98,11 +98,11 @@ def _hessians(
     names = list(inputs)
     for start in range(0, len(names), _MATRICES_PER_PASS):
         chosen = names[start : start + _MATRICES_PER_PASS]
-        asked = list(dict.fromkeys(one for name in chosen for one in inputs[name]))
-        sums: dict[str, Any] = dict.fromkeys(asked, 0.0)
+        tensors = list(dict.fromkeys(one for name in chosen for one in inputs[name]))
+        sums: dict[str, Any] = dict.fromkeys(tensors, 0.0)
         tokens = 0
         for ids in sequences:
-            for name, array in zip(asked, engine.session.run(asked, engine.feeds(ids)), strict=True):
+            for name, array in zip(tensors, engine.session.run(tensors, engine.feeds(ids)), strict=True):
                 rows = array.reshape(-1, array.shape[-1])
                 sums[name] = sums[name] + rows.T @ rows
             tokens += len(ids.input_ids)

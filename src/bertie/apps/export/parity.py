@@ -71,13 +71,13 @@ class Parity:
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs."""
-        found = {**asdict(self), "relative": self.relative}
-        del found["squares"]
-        found["cosines"] = {"worst": min(self.cosines), "mean": float(np.mean(self.cosines))} if self.cosines else None
-        return found
+        fields = {**asdict(self), "relative": self.relative}
+        del fields["squares"]
+        fields["cosines"] = {"worst": min(self.cosines), "mean": float(np.mean(self.cosines))} if self.cosines else None
+        return fields
 
 
-def check_count(texts: Sequence[str]) -> None:
+def check_text_count(texts: Sequence[str]) -> None:
     """Raises DataError for fewer texts than are compared."""
     if len(texts) < PARITY_TEXTS:
         raise DataError(f"{len(texts):,} texts are too few to compare on: pass at least {PARITY_TEXTS}, one per line.")
@@ -99,17 +99,17 @@ def expected(model: Engine, outputs: Sequence[str], sequences: Sequence[Sequence
 
 
 @console.working("comparing the answers of the graph")
-def compare_graph(engine: Engine, wanted: Expected) -> Parity:
+def compare_graph(engine: Engine, reference: Expected) -> Parity:
     """Compares a graph with its model."""
-    found = Parity(texts=PARITY_TEXTS, batches=len(wanted))
-    for batch, theirs in wanted:
+    parity = Parity(texts=PARITY_TEXTS, batches=len(reference))
+    for batch, theirs in reference:
         ours = engine.run(batch, list(theirs))
-        _measure(found, ours, theirs, heads=set(engine.facts.heads))
-        if _VECTORS in theirs and len(found.cosines) < PARITY_TEXTS:
+        _measure(parity, ours, theirs, heads=set(engine.facts.heads))
+        if _VECTORS in theirs and len(parity.cosines) < PARITY_TEXTS:
             x, y = ours[_VECTORS].astype(np.float64), theirs[_VECTORS].astype(np.float64)
             lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-            found.cosines += ((x * y).sum(1) / np.maximum(lengths, 1e-12)).tolist()
-    return found
+            parity.cosines += ((x * y).sum(1) / np.maximum(lengths, 1e-12)).tolist()
+    return parity
 
 
 def encoded(tokenizer: Tokenizer, texts: Sequence[str], *, max_length: int, last: bool) -> list[Sequences]:
@@ -154,24 +154,24 @@ def _shapes(pool: Sequences, longest: int) -> Iterator[Sequences]:
             yield _ids(pool.input_ids[tokens], pool.token_type_ids[tokens], lengths, last=bool(pool.extra))
 
 
-def _measure(found: Parity, ours: Any, theirs: Any, *, heads: set[str]) -> None:
+def _measure(parity: Parity, ours: Any, theirs: Any, *, heads: set[str]) -> None:
     for name, array in theirs.items():
         exact, other = array.astype(np.float64), ours[name].astype(np.float64)
         if exact.shape != other.shape or not np.isfinite(other).all():
-            found.difference, found.squares[name] = float("inf"), (float("inf"), 1.0)
+            parity.difference, parity.squares[name] = float("inf"), (float("inf"), 1.0)
             continue
         apart, size = np.abs(other - exact), float(np.sqrt((exact**2).mean()))
-        found.difference = max(found.difference, float(apart.max()) / max(1.0, size))
-        before = found.squares.get(name, (0.0, 0.0))
-        found.squares[name] = before[0] + float((apart**2).sum()), before[1] + float((exact**2).sum())
+        parity.difference = max(parity.difference, float(apart.max()) / max(1.0, size))
+        before = parity.squares.get(name, (0.0, 0.0))
+        parity.squares[name] = before[0] + float((apart**2).sum()), before[1] + float((exact**2).sum())
         if name in heads and exact.ndim == 2 and exact.shape[1] > 1 and name not in ("span", "parse"):
-            found.answers += len(exact)
-            found.same += int(_alike(other, exact).sum())
+            parity.answers += len(exact)
+            parity.same += int(_alike(other, exact).sum())
 
 
 def _alike(other: NDArray[np.float32], exact: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Returns which rows have the same largest logit, or two that differ by no more than the tolerance."""
-    chosen, wanted = other.argmax(1), exact.argmax(1)
+    chosen, best = other.argmax(1), exact.argmax(1)
     rows = np.arange(len(exact))
-    alike: NDArray[np.bool_] = exact[rows, wanted] - exact[rows, chosen] <= 2 * _MAX_DIFFERENCE
+    alike: NDArray[np.bool_] = exact[rows, best] - exact[rows, chosen] <= 2 * _MAX_DIFFERENCE
     return alike

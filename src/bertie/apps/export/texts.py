@@ -7,7 +7,7 @@ from bertie.platform import PythonPackage
 COUNT, SHORTEST = 600, 20  # paragraphs; characters
 
 
-def documentation() -> list[str]:
+def list_documentation_paragraphs() -> list[str]:
     """Returns paragraphs of the documentation of Python's standard library."""
     modules = PythonPackage("stdlib")
     paragraphs = chain.from_iterable(passage.paragraphs for module in modules for passage in module.passages)

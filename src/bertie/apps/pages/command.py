@@ -16,7 +16,7 @@ INDEX_ENTRY = re.compile(
 )
 
 
-def show_page(
+def help_command(
     topic: Annotated[str | None, typer.Argument(help="Page, such as search or tutorials/names.")] = None,
     language: Annotated[Literal["en", "ko"], typer.Option("--language", help="Language of the page.")] = "en",
 ) -> None:

@@ -71,7 +71,7 @@ ASSUMPTIONS = AssumptionOptions()
 
 
 @grouped
-def plan(
+def plan_command(
     overrides: Annotated[list[str] | None, option("overrides")] = None,
     config: Annotated[Path | None, option("config")] = None,
     assumptions: AssumptionOptions = ASSUMPTIONS,
@@ -111,28 +111,30 @@ def plan(
         known.device(key)
     grid, settings = known.grid(assumptions.country), platform.RunPlan.read_settings(config, overrides or [])
 
-    def given(key: str) -> "Assumptions":
+    def assumptions_of(key: str) -> "Assumptions":
         return assumptions.of(key, known)
 
     if budget:
         costs = ("country", "pue", "price", "prices")
         if unused := [name for name in costs if getattr(assumptions, name) != getattr(ASSUMPTIONS, name)]:
             raise UsageError(f"--budget chooses by time alone, without --{unused[0]}. Omit one of them.")
-        _show_budget(settings, keys[0], known, given, _seconds(budget), output, used is None)
+        _show_budget(settings, keys[0], known, assumptions_of, _seconds(budget), output, used is None)
         return
     run = platform.RunPlan.of(settings)
     job = run.job
-    found = {key: app.forecast.forecast(run, key, given(key), known) for key in keys}
-    best = app.forecast.cheapest([one for key, one in found.items() if key != THIS])
+    forecasts = {key: app.forecast.forecast(run, key, assumptions_of(key), known) for key in keys}
+    best = app.forecast.cheapest([one for key, one in forecasts.items() if key != THIS])
     if output is not None:
-        app.page.page(config.stem if config else settings.model, run, found, given, known).save(output)
+        app.page.render_plan_page(
+            config.stem if config else settings.model, run, forecasts, assumptions_of, known
+        ).save(output)
     if console.verbosity.json:
         console.emit(
             {
                 **_facts(run),
                 "country": asdict(grid),
                 "prices": {"month": known.priced, "source": known.source},
-                "devices": {key: _as_json(one, given(key)) for key, one in found.items()},
+                "devices": {key: _as_json(one, assumptions_of(key)) for key, one in forecasts.items()},
                 "cheapest": [one.device for one in best],
             }
         )
@@ -141,7 +143,7 @@ def plan(
         f"{quantity(job.parameters)} parameters, {quantity(job.tokens)} tokens, "
         f"{job.flops:.3g} floating-point operations"
     )
-    _show(found, given)
+    _show(forecasts, assumptions_of)
     if best:
         own = f" and {assumptions.catalog}" if assumptions.catalog else ""
         source = f"prices of {known.priced}{own}" if assumptions.price is None else "--price"
@@ -167,12 +169,12 @@ def _facts(plan: "RunPlan") -> dict[str, object]:
     }
 
 
-def _as_json(one: "Forecast", given: "Assumptions") -> dict[str, object]:
+def _as_json(one: "Forecast", assumptions: "Assumptions") -> dict[str, object]:
     return {
         "name": one.device,
-        "count": given.count,
-        "utilization": given.utilization,
-        "pue": given.pue,
+        "count": assumptions.count,
+        "utilization": assumptions.utilization,
+        "pue": assumptions.pue,
         "seconds": one.seconds,
         "kwh": one.kwh,
         "kg_co2": one.kg,
@@ -184,12 +186,12 @@ def _as_json(one: "Forecast", given: "Assumptions") -> dict[str, object]:
     }
 
 
-def _show(found: "dict[str, Forecast]", given: "Callable[[str], Assumptions]") -> None:
+def _show(forecasts: "dict[str, Forecast]", assumptions_of: "Callable[[str], Assumptions]") -> None:
     from rich.table import Table
 
     table = Table("device", "time", "kWh", "kg CO2", "USD", "fits", box=None)
-    for key, one in found.items():
-        number = given(key).count
+    for key, one in forecasts.items():
+        number = assumptions_of(key).count
         dollars = "–" if one.dollars is None else " to ".join(f"{money:,.2f}" for money in sorted(set(one.dollars)))
         memory = quantity(one.memory_gb * 1e9, "bytes")
         fits = quantity(one.sequences, "sequence") if one.fits else f"no ({memory})"
@@ -206,17 +208,17 @@ def _show(found: "dict[str, Forecast]", given: "Callable[[str], Assumptions]") -
 
 def _seconds(text: str) -> float:
     """24h -> 86,400."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?(m|min|h|d)", text.lower())
-    if not found or float(found[1]) <= 0:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(m|min|h|d)", text.lower())
+    if not match or float(match[1]) <= 0:
         raise UsageError(f"--budget is {text!r}; expected a time such as 90min, 24h or 3d.")
-    return float(found[1]) * _UNITS[found[2]]
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def _show_budget(
     settings: "PretrainConfig | FinetuneConfig",
     key: str,
     known: "ProcessorCatalog",
-    given: Callable[[str], "Assumptions"],
+    assumptions_of: Callable[[str], "Assumptions"],
     seconds: float,
     output: Path | None,
     measured: bool,
@@ -224,7 +226,7 @@ def _show_budget(
     if not isinstance(settings, bertie.PretrainConfig):
         raise UsageError("--budget chooses a model to pre-train. For fine-tuning, omit it: the plan has the time.")
     tried = key == THIS and measured and settings.objectives.get("mlm") is not None
-    rows = app.presets.presets_within(settings, key, given(key), known, seconds, tried=tried)
+    rows = app.presets.presets_within(settings, key, assumptions_of(key), known, seconds, tried=tried)
     device = known.device(key).name
     if output is not None:
         app.page.budget_page(rows, device, seconds).save(output)

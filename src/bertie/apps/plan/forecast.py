@@ -43,20 +43,20 @@ class Forecast:
         return self.sequences > 0
 
 
-def forecast(plan: RunPlan, key: str, given: Assumptions, known: ProcessorCatalog) -> Forecast:
-    """Returns the time, energy, CO2 and price of a run on `given.count` devices of a kind. key: in the catalog."""
+def forecast(plan: RunPlan, key: str, assumptions: Assumptions, known: ProcessorCatalog) -> Forecast:
+    """Returns the time, energy, CO2 and price of a run on `assumptions.count` devices. key: in the catalog."""
     job, device = plan.job, known.device(key)
-    seconds = device.seconds(job.flops, count=given.count, used=given.utilization)
+    seconds = device.seconds(job.flops, count=assumptions.count, used=assumptions.utilization)
     hours = seconds / 3600
-    kwh = device.energy_kwh(seconds, count=given.count, pue=given.pue)
-    price = device.price if given.price is None else (given.price, given.price)
-    dollars = None if price is None else (price[0] * hours * given.count, price[1] * hours * given.count)
+    kwh = device.energy_kwh(seconds, count=assumptions.count, pue=assumptions.pue)
+    price = device.price if assumptions.price is None else (assumptions.price, assumptions.price)
+    dollars = None if price is None else (price[0] * hours * assumptions.count, price[1] * hours * assumptions.count)
     return Forecast(
         device.name,
         device.memory_gb,
         seconds,
         kwh,
-        known.grid(given.country).carbon_kg(kwh),
+        known.grid(assumptions.country).carbon_kg(kwh),
         dollars,
         job.largest_batch(USABLE * device.memory_gb * 1e9),
     )

@@ -81,10 +81,10 @@ class Law:
 def law() -> Law:
     """Returns the law of Bertie's own runs."""
     rows = SourceFile(Path(__file__).with_name("law.yaml")).yaml()["runs"]
-    return fit([Point(**row) for row in rows])
+    return fit_law([Point(**row) for row in rows])
 
 
-def fit(points: Sequence[Point]) -> Law:
+def fit_law(points: Sequence[Point]) -> Law:
     """Fits the constants to the runs that count."""
     n, d, loss = (
         np.array([getattr(point, name) for point in points if point.counts], float)

@@ -11,11 +11,13 @@ _MAX_DEVICES_DRAWN = 40  # a slower machine is in the table alone
 Given = Callable[[str], Assumptions]  # the assumptions for a device, by its key
 
 
-def page(title: str, plan: RunPlan, found: Mapping[str, Forecast], given: Given, known: ProcessorCatalog) -> Report:
+def render_plan_page(
+    title: str, plan: RunPlan, forecasts: Mapping[str, Forecast], assumptions_of: Given, known: ProcessorCatalog
+) -> Report:
     """Returns the page of a job on several devices."""
     job = plan.job
     report = Report(f"Plan: {title}", "An estimate before the run. Every sequence counts as full.")
-    best = cheapest(list(found.values()), 1)
+    best = cheapest(list(forecasts.values()), 1)
     tiles = [
         ("parameters", quantity(job.parameters)),
         ("tokens", quantity(job.tokens), quantity(len(job.phases), "phase")),
@@ -24,8 +26,8 @@ def page(title: str, plan: RunPlan, found: Mapping[str, Forecast], given: Given,
     tiles += [("cheapest", money(one), f"{one.device}, {quantity(one.seconds, 's')}") for one in best]
     report.tiles(tiles)
     _bill(report, plan)
-    _machines(report, found, given)
-    _sources(report, next(iter(found)), given, known)
+    _machines(report, forecasts, assumptions_of)
+    _sources(report, next(iter(forecasts)), assumptions_of, known)
     return report.footer(docs="plan")
 
 
@@ -52,12 +54,12 @@ def _bill(report: Report, plan: RunPlan) -> None:
     report.table(["memory", "bytes", "share"], rows, caption=caption)
 
 
-def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> None:
+def _machines(report: Report, forecasts: Mapping[str, Forecast], assumptions_of: Given) -> None:
     about = "Times come from peak rates and a utilization. Energy and CO2: half to twice the number."
     report.section("Machines", about)
     rows = [
         [
-            f"{given(key).count} x {one.device}" if given(key).count > 1 else one.device,
+            f"{assumptions_of(key).count} x {one.device}" if assumptions_of(key).count > 1 else one.device,
             quantity(one.seconds, "s"),
             f"{one.kwh:,.3g}",
             f"{one.kg:,.3g}",
@@ -66,10 +68,10 @@ def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> No
             if one.fits
             else f"does not fit in {quantity(one.memory_gb * 1e9, 'bytes')}",
         ]
-        for key, one in found.items()
+        for key, one in forecasts.items()
     ]
     report.table(["device", "time", "kWh", "kg CO2", "price", "largest micro-batch"], rows, stack=True)
-    ordered = sorted(found.values(), key=lambda one: one.seconds)
+    ordered = sorted(forecasts.values(), key=lambda one: one.seconds)
     hours = {one.device: one.seconds / 3600 for one in ordered if one.seconds < _MAX_DEVICES_DRAWN * ordered[0].seconds}
     charts = [
         (
@@ -77,14 +79,16 @@ def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> No
             f"Time of the run, up to {_MAX_DEVICES_DRAWN} times the shortest.",
         )
     ]
-    priced = {one.device: sum(one.dollars) / 2 for one in cheapest(list(found.values()), len(found)) if one.dollars}
+    priced = {
+        one.device: sum(one.dollars) / 2 for one in cheapest(list(forecasts.values()), len(forecasts)) if one.dollars
+    }
     if priced:
         charts.append((Chart.bars(priced, x_label="USD", form="{:,.2f}"), "Price: the middle of lowest and highest."))
     report.charts(charts)
 
 
-def _sources(report: Report, key: str, given: Given, known: ProcessorCatalog) -> None:
-    one, device, grid = given(key), known.device(key), known.grid(given(key).country)
+def _sources(report: Report, key: str, assumptions_of: Given, known: ProcessorCatalog) -> None:
+    one, device, grid = assumptions_of(key), known.device(key), known.grid(assumptions_of(key).country)
     rows = [
         ["operations", "L(8h² + 4hf) + 4Lhs + m(2h² + 2hV) per token forward, times 3", "bertie help plan"],
         [
@@ -152,13 +156,15 @@ def budget_page(rows: Sequence[Mapping[str, Any]], device: str, seconds: float) 
         "largest micro-batch",
     ]
     report.section("Presets", about).table(columns, cells, stack=True)
-    found = law()
+    constants = law()
     report.section(
         "Expected loss",
-        f"Nats per masked token of held-out text: {found.e:.2f} + {found.a:.3g}/N^{ALPHA} + {found.b:.3g}/D^{BETA}, "
+        f"Nats per masked token of held-out text: {constants.e:.2f} + {constants.a:.3g}/N^{ALPHA} + "
+        f"{constants.b:.3g}/D^{BETA}, "
         "with N parameters in the layers and D tokens. The law is rough: the exponents are those of Hoffmann et al. "
-        f"(2022), and the constants are fitted to {len(found.fitted)} small runs of Bertie on one corpus. On average, "
-        f"they are {found.error:.2f} nats from it. The largest run is extrapolated up to {FARTHEST:g} times.",
+        f"(2022), and the constants are fitted to {len(constants.fitted)} small runs of Bertie on one corpus. "
+        "On average, "
+        f"they are {constants.error:.2f} nats from it. The largest run is extrapolated up to {FARTHEST:g} times.",
     )
     points = [
         [
@@ -166,9 +172,9 @@ def budget_page(rows: Sequence[Mapping[str, Any]], device: str, seconds: float) 
             one.parameters,
             one.tokens,
             one.loss,
-            found.loss(one.parameters, one.tokens) if one.counts else "plateau",
+            constants.loss(one.parameters, one.tokens) if one.counts else "plateau",
         ]
-        for one in found.points
+        for one in constants.points
     ]
     report.table(["run", "parameters of the layers", "tokens", "loss", "law"], points, caption="The runs.")
     return report.footer(docs="plan")

@@ -17,7 +17,7 @@ TRIED_S = 30.0  # of trying presets
 def presets_within(
     config: PretrainConfig,
     key: str,
-    given: Assumptions,
+    assumptions: Assumptions,
     known: ProcessorCatalog,
     seconds: float,
     *,
@@ -32,10 +32,10 @@ def presets_within(
     """
     rows: list[dict[str, Any]] = []
     plans, device = _sizes(config), known.device(key)
-    used = tried_utilizations(plans) if tried else dict.fromkeys(plans, given.utilization)
+    used = tried_utilizations(plans) if tried else dict.fromkeys(plans, assumptions.utilization)
     for name, plan in plans.items():
         job = plan.job
-        share = seconds / device.seconds(job.flops, count=given.count, used=used[name])
+        share = seconds / device.seconds(job.flops, count=assumptions.count, used=used[name])
         tokens = int(job.tokens * share)
         layers = job.layer_parameters
         rows.append(
@@ -64,14 +64,14 @@ def tried_utilizations(plans: Mapping[str, RunPlan], seconds: float = TRIED_S) -
 
     The presets are tried in their order until the time is over. Later ones get the share of the last one.
     """
-    found, began, share = dict[str, float](), time.monotonic(), 0.0
+    shares, began, share = dict[str, float](), time.monotonic(), 0.0
     with console.progress("trying presets", len(plans), unit="presets") as advance:
         for name, plan in plans.items():
             if not share or time.monotonic() - began < seconds:
                 share = plan.utilization_here()
-            found[name] = share
+            shares[name] = share
             advance(1)
-    return found
+    return shares
 
 
 def _sizes(config: PretrainConfig) -> dict[str, RunPlan]:

@@ -10,7 +10,7 @@ from bertie import platform
 from bertie.platform import BadRecord, DataError, console, option
 
 
-def fill_mask(
+def fill_mask_command(
     model: Annotated[Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")],
     text: Annotated[str, typer.Argument(help="Text with one or more [MASK]; - reads lines of stdin.")] = "-",
     top: Annotated[int, typer.Option("--top", min=1, help="Number of predictions per mask.")] = 5,
@@ -26,10 +26,10 @@ def fill_mask(
       bertie fill-mask starter-en "The [MASK] sat on the mat."
       bertie fill-mask starter-en --top 3 --json < lines.txt
     """
-    opened = bertie.load(model, device=device, precision=precision, engine=engine)
+    loaded = bertie.load(model, device=device, precision=precision, engine=engine)
 
     def answer(text: str, line: int = 1) -> None:
-        masks = opened.fill_mask(text, top=top, max_length=max_length)
+        masks = loaded.fill_mask(text, top=top, max_length=max_length)
         if console.verbosity.json:
             rows = [[{**vars(one), "probability": round(one.probability, 6)} for one in mask] for mask in masks]
             console.emit({"line": line, "text": text, "masks": rows})

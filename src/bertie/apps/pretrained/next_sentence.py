@@ -16,7 +16,7 @@ SAID = {
 }
 
 
-def next_sentence(
+def next_sentence_command(
     model: Annotated[Path, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")],
     first: Annotated[str, typer.Argument(help="First text.")],
     second: Annotated[str, typer.Argument(help="Second text.")],

@@ -10,7 +10,7 @@ import bertie
 from bertie.platform import comma_names, console, option, quantity
 
 
-def perplexity(
+def perplexity_command(
     model: Annotated[
         Path,
         typer.Argument(help="Name or folder of a masked language model, run or checkpoint."),

@@ -12,7 +12,7 @@ from bertie import platform
 from bertie.platform import BadRecord, BertieError, DataError, console, option
 
 
-def write(
+def write_command(
     model: Annotated[
         Path,
         typer.Argument(help="Folder of a model that generates text: T5, GPT-2 ..."),

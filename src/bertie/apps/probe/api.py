@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import bertie
 from bertie import Model
+from bertie.apps.probe.contexts import compare_word_vectors as compare
 from bertie.apps.probe.contexts import contexts_of
-from bertie.apps.probe.contexts import words as compare
-from bertie.apps.probe.run import Settings
-from bertie.apps.probe.run import probe as run
+from bertie.apps.probe.run import ProbeSettings
+from bertie.apps.probe.run import probe_layers as run
 from bertie.platform import UsageError, checked_arguments, readable_texts
 
 if TYPE_CHECKING:
@@ -139,7 +139,9 @@ def probe(
         >>> results.to_pandas().columns.tolist()
         ['probe', 'layer', 'metric', 'model', 'random', 'control']
     """
-    settings = Settings(_names(train), _names(test), _names(probes), _names(format), limit, pooling, encoding, seed)
+    settings = ProbeSettings(
+        _names(train), _names(test), _names(probes), _names(format), limit, pooling, encoding, seed
+    )
     settings.check()
     name = str(model) if isinstance(model, str | Path) else type(model).__name__
     folder = Path(output)
@@ -148,9 +150,9 @@ def probe(
     )
 
 
-def _names(given: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
+def _names(names: str | Path | Iterable[str | Path]) -> tuple[str, ...]:
     """Returns names as texts; a single name is one of them."""
-    return (str(given),) if isinstance(given, str | PathLike) else tuple(map(str, given))
+    return (str(names),) if isinstance(names, str | PathLike) else tuple(map(str, names))
 
 
 @checked_arguments

@@ -28,7 +28,7 @@ _Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Context:
+class MarkedContext:
     """A text and the characters of its word."""
 
     text: str
@@ -40,7 +40,7 @@ class Context:
         return self.text[slice(*self.span)]
 
 
-def contexts_of(texts: Sequence[str], word: str = "") -> list[Context]:
+def contexts_of(texts: Sequence[str], word: str = "") -> list[MarkedContext]:
     """Returns the word of each text: the one in *asterisks*, else `word`, else the only word that all texts share.
 
     `word` is a whole word in any case of letters, or the beginning of one: 배 in 배를. The first place counts. Raises
@@ -53,13 +53,13 @@ def contexts_of(texts: Sequence[str], word: str = "") -> list[Context]:
     return [_context(text, number, word) for number, text in enumerate(texts, 1)]
 
 
-def _context(text: str, number: int, word: str) -> Context:
+def _context(text: str, number: int, word: str) -> MarkedContext:
     if marked := _MARKED_WORD.search(text):
         start, end = marked.start(), marked.start() + len(marked[1])
-        return Context(text[:start] + marked[1] + text[marked.end() :], (start, end))
+        return MarkedContext(text[:start] + marked[1] + text[marked.end() :], (start, end))
     for pattern in (rf"(?<!\w){re.escape(word)}(?!\w)", rf"(?<!\w){re.escape(word)}"):
-        if found := re.search(pattern, text, re.IGNORECASE):
-            return Context(text, found.span())
+        if match := re.search(pattern, text, re.IGNORECASE):
+            return MarkedContext(text, match.span())
     raise UsageError(
         f"Text {number} ({text!r}) does not have the word {word!r}. Mark its word: 'the *bank* of a river'."
     )
@@ -76,7 +76,7 @@ def _shared(texts: Sequence[str]) -> str:
     return str(shared[0])
 
 
-def words(
+def compare_word_vectors(
     model: TorchModel,
     texts: Sequence[str],
     *,
@@ -98,15 +98,15 @@ def words(
         UsageError: See `contexts_of`.
         DataError: A word has no tokens in the vocabulary or in the part of the text that the model reads.
     """
-    found = contexts_of(texts, word)
+    contexts = contexts_of(texts, word)
     model.training_facts.check_reads_texts("bertie words")
-    sentences = [Sentence(one.text, _all_words(one)) for one in found]
+    sentences = [Sentence(one.text, _all_words(one)) for one in contexts]
     targets, before = [], 0
-    for one, sentence in zip(found, sentences, strict=True):
+    for one, sentence in zip(contexts, sentences, strict=True):
         targets.append(before + sentence.spans.index(one.span))
         before += len(sentence.spans)
     vectors, has_vector = _vectors(model, sentences, pooling)
-    for number, (one, row) in enumerate(zip(found, targets, strict=True), 1):
+    for number, (one, row) in enumerate(zip(contexts, targets, strict=True), 1):
         if not has_vector[row]:
             raise DataError(f"Text {number}: the model does not read {one.word!r} there. Shorten the text.")
     chance, others = _random_words(model, baseline or _sample(texts), pooling, seed)
@@ -115,19 +115,19 @@ def words(
     return {
         "contexts": [
             {"text": one.text, "word": one.word, "start": one.span[0], "end": one.span[1], "row": row}
-            for one, row in zip(found, rows.tolist(), strict=True)
+            for one, row in zip(contexts, rows.tolist(), strict=True)
         ],
         "words": [word for word, there in zip(spoken, has_vector, strict=True) if there],
         "pooling": pooling,
         "baseline": others,
-        "layers": [_layer(layer, found, rows, chance[layer]) for layer, found in vectors.items()],
+        "layers": [_layer(layer, vectors_NH, rows, chance[layer]) for layer, vectors_NH in vectors.items()],
     }
 
 
-def _all_words(context: Context) -> tuple[_Span, ...]:
+def _all_words(context: MarkedContext) -> tuple[_Span, ...]:
     """Returns the characters of every word of a text, with the given one instead of those it overlaps."""
     start, end = context.span
-    spans = [found.span() for found in _WORD.finditer(context.text)]
+    spans = [match.span() for match in _WORD.finditer(context.text)]
     return tuple(sorted([context.span, *(one for one in spans if one[1] <= start or one[0] >= end)]))
 
 
@@ -136,20 +136,20 @@ def _vectors(
 ) -> tuple[Mapping[int, NDArray[np.float32]], NDArray[np.bool_]]:
     """Returns the vectors of all words that have tokens, by layer, and which words these are."""
     inside = ModelInternals(model)
-    found: dict[int, list[NDArray[np.float32]]] = {layer: [] for layer in inside.facts.layer_numbers()}
+    by_layer: dict[int, list[NDArray[np.float32]]] = {layer: [] for layer in inside.facts.layer_numbers()}
     there: list[bool] = []
     texts = (one.text for one in sentences)
     read = iter(sentences)
-    for chunk in inside.token_vectors(texts, tuple(found)):
+    for chunk in inside.token_vectors(texts, tuple(by_layer)):
         for tokens, encoding in zip(chunk.texts(), chunk.encodings, strict=True):
             assert tokens is not None
             assert encoding is not None
             sentence = next(read)
             of_tokens = words_of_tokens(encoding, sentence.spans)
             there += np.isin(np.arange(len(sentence.spans)), of_tokens).tolist()
-            for layer, rows in found.items():
+            for layer, rows in by_layer.items():
                 rows.append(pooled(tokens.vectors[layer], of_tokens, pooling))
-    return {layer: np.concatenate(rows) for layer, rows in found.items()}, np.array(there, np.bool_)
+    return {layer: np.concatenate(rows) for layer, rows in by_layer.items()}, np.array(there, np.bool_)
 
 
 def _sample(texts: Sequence[str]) -> list[str]:
@@ -159,12 +159,12 @@ def _sample(texts: Sequence[str]) -> list[str]:
 
 def _random_words(model: TorchModel, texts: Sequence[str], pooling: str, seed: int) -> tuple[dict[int, float], int]:
     """Returns the mean cosine of random different words of different texts by layer, and the number of words."""
-    rng, chosen, seen = random.Random(seed), list[Sentence](), set[str]()
+    rng, chosen, used = random.Random(seed), list[Sentence](), set[str]()
     for text in rng.sample(list(texts), min(BASELINE, len(texts))):
-        spans = [one.span() for one in _WORD.finditer(text) if one[0].lower() not in seen]
+        spans = [one.span() for one in _WORD.finditer(text) if one[0].lower() not in used]
         if spans:
             start, end = rng.choice(spans)
-            seen.add(text[start:end].lower())
+            used.add(text[start:end].lower())
             chosen.append(Sentence(text, ((start, end),)))
     vectors, there = _vectors(model, chosen, pooling) if len(chosen) > 1 else ({}, np.zeros(0, np.bool_))
     number = int(there.sum())
@@ -199,12 +199,12 @@ def projected(vectors: NDArray[np.float32]) -> tuple[NDArray[np.float64], float]
     """Returns the first two principal components, and the share of the variance in them. (W, H) -> (W, 2)"""
     x = vectors - vectors.mean(0, dtype=np.float64)
     left, sizes, _ = np.linalg.svd(x, full_matrices=False)
-    found = np.zeros((len(x), 2))
-    found[:, : len(sizes)] = (left * sizes)[:, :2]
-    return found, float(np.square(sizes[:2]).sum() / max(np.square(sizes).sum(), 1e-12))
+    points = np.zeros((len(x), 2))
+    points[:, : len(sizes)] = (left * sizes)[:, :2]
+    return points, float(np.square(sizes[:2]).sum() / max(np.square(sizes).sum(), 1e-12))
 
 
 def _unit(vectors_NH: NDArray[np.float32]) -> NDArray[np.float32]:
     """Returns vectors of length 1; zero vectors stay zero. (N, H) -> (N, H)"""
-    found: NDArray[np.float32] = vectors_NH / np.maximum(np.linalg.norm(vectors_NH, axis=-1, keepdims=True), 1e-12)
-    return found
+    unit: NDArray[np.float32] = vectors_NH / np.maximum(np.linalg.norm(vectors_NH, axis=-1, keepdims=True), 1e-12)
+    return unit

@@ -41,8 +41,8 @@ class Items:
         """Returns the vectors of the items. words (W, H) -> (N, H)"""
         starts, ends = self.rows.T
         if (ends == starts + 1).all():
-            found: NDArray[np.float32] = words[starts]
-            return found
+            rows: NDArray[np.float32] = words[starts]
+            return rows
         sizes = ends - starts
         inside = np.concatenate([np.arange(start, end) for start, end in self.rows])
         return pooled(words[inside], np.repeat(np.arange(len(sizes)), sizes))
@@ -51,11 +51,11 @@ class Items:
 def _items(rows: Sequence[tuple[int, int, str, str, int]], sentences: int) -> Items:
     """rows: first row, last + 1, label, key, sentence"""
     first, last, labels, keys, numbers = zip(*rows, strict=True) if rows else ((),) * 5
-    found = np.array([first, last], np.int64).T
-    return Items(found, np.array(labels, np.str_), np.array(keys, np.str_), np.array(numbers, np.int64), sentences)
+    bounds = np.array([first, last], np.int64).T
+    return Items(bounds, np.array(labels, np.str_), np.array(keys, np.str_), np.array(numbers, np.int64), sentences)
 
 
-def of_words(values: Callable[[Sentence], Sequence[str]]) -> Callable[[Sequence[Sentence]], Items]:
+def label_words(values: Callable[[Sentence], Sequence[str]]) -> Callable[[Sequence[Sentence]], Items]:
     """Returns what makes an item of each word that has a value. The control task labels words."""
 
     def items(sentences: Sequence[Sentence]) -> Items:
@@ -121,11 +121,11 @@ def binned_items(train: Items, test: Items) -> tuple[Items, Items]:
     numbers = train.labels.astype(np.int64)
     edges = np.unique(np.quantile(numbers, np.linspace(0, 1, _BINS + 1)[1:-1], method="higher"))
 
-    def named(items: Items) -> Items:
+    def with_names(items: Items) -> Items:
         places = np.searchsorted(edges, items.labels.astype(np.int64), "right")
         return Items(items.rows, places.astype(np.str_), items.keys, items.sentence, items.sentences)
 
-    return named(train), named(test)
+    return with_names(train), with_names(test)
 
 
 def unchanged(train: Items, test: Items) -> tuple[Items, Items]:
@@ -156,11 +156,11 @@ def predicted_labels(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a hundred steps are enough, and the same for all
         probe = LogisticRegression(max_iter=100).fit((train - mean) / scale, labels)
-    found: NDArray[np.str_] = probe.predict((test - mean) / scale)
-    return found
+    predicted: NDArray[np.str_] = probe.predict((test - mean) / scale)
+    return predicted
 
 
-def item_counts(items: Items, found: NDArray[np.str_], truth: NDArray[np.str_]) -> NDArray[np.float64]:
+def item_counts(items: Items, predicted: NDArray[np.str_], truth: NDArray[np.str_]) -> NDArray[np.float64]:
     """Returns for each sentence the number of items that are right, and of all. -> (S, 2)"""
-    right = np.bincount(items.sentence, found == truth, minlength=items.sentences)
+    right = np.bincount(items.sentence, predicted == truth, minlength=items.sentences)
     return np.stack([right, np.bincount(items.sentence, minlength=items.sentences)], -1).astype(np.float64)

@@ -16,7 +16,7 @@ MEANING = {
 _HOW_TO_READ = "A probe shows what can be read from a layer. It does not show that the model uses it."
 
 
-def page(results: Mapping[str, Any]) -> Report:
+def render_probe_page(results: Mapping[str, Any]) -> Report:
     """Returns the page of results (run.py)."""
     report = Report("What the layers know", f"{results['model']}: probes of layers 0 to {results['layers']}")
     report.tiles(_card(one) for one in results["probes"])
@@ -36,7 +36,7 @@ def page(results: Mapping[str, Any]) -> Report:
     return report.footer(docs="probe")
 
 
-def card_parts(results: Mapping[str, Any]) -> list[object]:
+def render_probe_section(results: Mapping[str, Any]) -> list[object]:
     """Returns the section of the model's card: the best layer of each probe."""
     rows = []
     for one in results["probes"]:

@@ -25,7 +25,7 @@ def _share(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.divide(right, total, out=np.zeros(total.shape), where=total > 0)
 
 
-Counts = dict[str, NDArray[np.float64]]
+MetricSums = dict[str, NDArray[np.float64]]
 """Metric -> sums per sentence (S, K)."""
 REDUCE: Mapping[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
     "accuracy": _share,
@@ -37,7 +37,7 @@ PROBE_PARTS = ("model", "control", "random", "random_control")
 
 
 @dataclass(frozen=True)
-class Sample:
+class ProbeSample:
     """Sentences and the vectors of a layer: of their words (W, H), or of the sentences (S, H)."""
 
     sentences: Sequence[Sentence]
@@ -79,7 +79,7 @@ class Probe(Protocol):
         """Returns the name and the metrics of a baseline without a model."""
         ...
 
-    def measure(self, train: Sample, test: Sample, *, control: bool, seed: int) -> Counts:
+    def measure(self, train: ProbeSample, test: ProbeSample, *, control: bool, seed: int) -> MetricSums:
         """Trains on vectors and returns the counts of the test sentences."""
         ...
 
@@ -110,12 +110,12 @@ class LabelProbe:
         names, times = np.unique(a.labels, return_counts=True)
         return "most frequent label", {"accuracy": float((b.labels == names[times.argmax()]).mean())}
 
-    def measure(self, train: Sample, test: Sample, *, control: bool, seed: int) -> Counts:
+    def measure(self, train: ProbeSample, test: ProbeSample, *, control: bool, seed: int) -> MetricSums:
         """Trains a logistic regression and counts right labels."""
         a, b = self._both(train.sentences, test.sentences)
-        told, truth = labels.control_labels(a, b, seed) if control else (a.labels, b.labels)
-        found = labels.predicted_labels(a.vectors(train.vectors), told, b.vectors(test.vectors))
-        return {"accuracy": labels.item_counts(b, found, truth)}
+        labels_used, truth = labels.control_labels(a, b, seed) if control else (a.labels, b.labels)
+        predicted = labels.predicted_labels(a.vectors(train.vectors), labels_used, b.vectors(test.vectors))
+        return {"accuracy": labels.item_counts(b, predicted, truth)}
 
 
 @dataclass(frozen=True)
@@ -139,34 +139,34 @@ class TreeProbe:
         """Returns the metrics of a chain: every word next to the one before it."""
         places = (np.arange(len(one.spans), dtype=np.float64) for one in test)
         chains = [np.abs(place[:, None] - place) for place in places]
-        found = self._counts(chains, [trees.sentence_tree(one) for one in test])
-        return "words in a chain", {name: float(REDUCE[name](sums.sum(0))) for name, sums in found.items()}
+        counts = self._counts(chains, [trees.sentence_tree(one) for one in test])
+        return "words in a chain", {name: float(REDUCE[name](sums.sum(0))) for name, sums in counts.items()}
 
-    def measure(self, train: Sample, test: Sample, *, control: bool, seed: int) -> Counts:
+    def measure(self, train: ProbeSample, test: ProbeSample, *, control: bool, seed: int) -> MetricSums:
         """Trains the structural probe and counts edges and correlations."""
-        told, truth = (
+        tree_list, truth = (
             [trees.control_tree(one, seed) if control else trees.sentence_tree(one) for one in sample.sentences]
             for sample in (train, test)
         )
-        map_HR = trees.fit(_by_sentence(train), told, seed=seed)
+        map_HR = trees.fit_structural_probe(_by_sentence(train), tree_list, seed=seed)
         return self._counts([trees.predicted(x, map_HR) for x in _by_sentence(test)], truth)
 
-    def _counts(self, distances: Sequence[NDArray[np.float64]], told: Sequence[trees.Tree]) -> Counts:
-        edges, rho = trees.edge_counts(distances, told)
+    def _counts(self, distances: Sequence[NDArray[np.float64]], targets: Sequence[trees.Tree]) -> MetricSums:
+        edges, rho = trees.edge_counts(distances, targets)
         return {"uuas": edges, "spearman": rho}
 
 
-def _by_sentence(sample: Sample) -> list[NDArray[np.float32]]:
+def _by_sentence(sample: ProbeSample) -> list[NDArray[np.float32]]:
     return np.split(sample.vectors, np.cumsum([len(one.spans) for one in sample.sentences])[:-1])
 
 
 PROBES: Mapping[str, Probe] = {
     "pos": LabelProbe(
-        "part of speech", labels.of_words(lambda one: one.upos), "parts of speech (a .conllu file)",
+        "part of speech", labels.label_words(lambda one: one.upos), "parts of speech (a .conllu file)",
         lambda one: bool(one.upos)
     ),
     "relation": LabelProbe(
-        "dependency label", labels.of_words(lambda one: one.relations), TreeProbe.needs,
+        "dependency label", labels.label_words(lambda one: one.relations), TreeProbe.needs,
         lambda one: bool(one.relations)
     ),
     "distance": TreeProbe(),
@@ -194,7 +194,7 @@ def chosen_probes(names: Sequence[str]) -> dict[str, Probe]:
     return {name: probe for name, probe in PROBES.items() if not names or name in names}
 
 
-def figures(parts: Mapping[str, Counts], metric: str) -> dict[str, Any]:
+def compute_metric_figures(parts: Mapping[str, MetricSums], metric: str) -> dict[str, Any]:
     """Returns a metric of the model, of the control task and of random weights, with 95% intervals.
 
     parts: PARTS -> counts of the same sentences. selectivity is model - control, and gain is model - random weights.
@@ -202,12 +202,12 @@ def figures(parts: Mapping[str, Counts], metric: str) -> dict[str, Any]:
     stacked = np.concatenate([parts[part][metric] for part in PROBE_PARTS], 1)
 
     def metrics_of(sums: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-        found = dict(zip(PROBE_PARTS, map(REDUCE[metric], np.split(sums, len(PROBE_PARTS), -1)), strict=True))
+        values = dict(zip(PROBE_PARTS, map(REDUCE[metric], np.split(sums, len(PROBE_PARTS), -1)), strict=True))
         return {
-            **found,
-            "selectivity": found["model"] - found["control"],
-            "random_selectivity": found["random"] - found["random_control"],
-            "gain": found["model"] - found["random"],
+            **values,
+            "selectivity": values["model"] - values["control"],
+            "random_selectivity": values["random"] - values["random_control"],
+            "gain": values["model"] - values["random"],
         }
 
     return {

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from bertie import Tokenizer
 from bertie.apps.probe import probes
 from bertie.apps.probe.labels import FEWEST_WORDS, with_shuffled
-from bertie.apps.probe.page import page
+from bertie.apps.probe.page import render_probe_page
 from bertie.apps.probe.pooling import check_pooling
-from bertie.apps.probe.probes import PROBE_PARTS, Counts, Probe, Sample
-from bertie.apps.probe.sentences import Sentence, Source, source
+from bertie.apps.probe.probes import PROBE_PARTS, MetricSums, Probe, ProbeSample
+from bertie.apps.probe.sentences import Sentence, SentenceSource, source
 from bertie.apps.probe.vectors import read_layer, readable_sentences, write_word_vectors
 from bertie.platform import DataError, File, FolderKind, ModelInternals, TorchModel, UsageError, console
 
@@ -35,7 +35,7 @@ _MODELS = ("model", "random")
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProbeSettings:
     """What is probed, and how.
 
     Attributes:
@@ -73,14 +73,14 @@ class Settings:
 
 
 @dataclass
-class Data:
+class ProbeData:
     """The sentences of a source that a probe reads, and their vectors by model and layer.
 
     name: of the folders of vectors. whole: one vector per sentence.
     """
 
     name: str
-    source: Source
+    source: SentenceSource
     train: Sequence[Sentence]
     test: Sequence[Sentence]
     whole: bool
@@ -97,12 +97,12 @@ class Data:
 
 
 @dataclass(frozen=True)
-class Unit:
+class ProbeUnit:
     """A probe and what it reads."""
 
     name: str
     probe: Probe
-    data: Data
+    data: ProbeData
 
     @cached_property
     def train(self) -> list[Sentence]:
@@ -116,27 +116,27 @@ class Unit:
 
     def measure(self, layer: int, seed: int) -> list[dict[str, Any]]:
         """Returns the figures of each metric at a layer."""
-        parts: dict[str, Counts] = {}
+        parts: dict[str, MetricSums] = {}
         for model in _MODELS:
-            train = Sample(self.train, self._rows(model, "train", layer))
-            test = Sample(self.test, self._rows(model, "test", layer))
+            train = ProbeSample(self.train, self._rows(model, "train", layer))
+            test = ProbeSample(self.test, self._rows(model, "test", layer))
             for control in (False, True):
                 part = PROBE_PARTS[2 * _MODELS.index(model) + control]
                 parts[part] = self.probe.measure(train, test, control=control, seed=seed)
-        return [probes.figures(parts, metric) for metric in self.probe.metrics]
+        return [probes.compute_metric_figures(parts, metric) for metric in self.probe.metrics]
 
     def _rows(self, model: str, split: str, layer: int) -> NDArray[np.float32]:
-        found = self.data.vectors(model, split, layer)
+        vectors = self.data.vectors(model, split, layer)
         if self.probe.whole:
-            return found
+            return vectors
         sentences = self.data.train if split == "train" else self.data.test
-        kept = np.repeat([self.probe.usable(one) for one in sentences], [len(one.spans) for one in sentences])
-        rows: NDArray[np.float32] = found[kept]
+        usable = np.repeat([self.probe.usable(one) for one in sentences], [len(one.spans) for one in sentences])
+        rows: NDArray[np.float32] = vectors[usable]
         return rows
 
 
-def probe(
-    model: TorchModel, settings: Settings, run: Path, *, name: str = "", overwrite: bool = False
+def probe_layers(
+    model: TorchModel, settings: ProbeSettings, run: Path, *, name: str = "", overwrite: bool = False
 ) -> dict[str, object]:
     """Probes every layer of a model and of the same model with random weights. Returns the contents of results.json.
 
@@ -168,13 +168,13 @@ def probe(
         results["probes"] = [_result(unit, [rows[unit.name, layer] for layer in layers]) for unit in units]
         File(run / RESULTS).write_json(results)
         with console.no_failure(run / REPORT):
-            page(results).save(run / REPORT)
+            render_probe_page(results).save(run / REPORT)
         shutil.rmtree(run / VECTORS, ignore_errors=True)
         PROBED.seal(run, covered=lambda path: path.endswith(PROBED.lock))
     return results
 
 
-def _identity(model: TorchModel, settings: Settings) -> dict[str, object]:
+def _identity(model: TorchModel, settings: ProbeSettings) -> dict[str, object]:
     digest = xxhash.xxh3_128()
     for weight in model.encoder.state_dict().values():
         digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
@@ -191,7 +191,7 @@ def _finished(run: Path, identity: Mapping[str, object]) -> dict[str, object] | 
     """Returns the results of a finished run. Raises UsageError for a run with other settings, data or weights."""
     if not (run / SETTINGS).exists():
         return None
-    PROBED.check_unchanged(run, vars(Settings(())) | File(run / SETTINGS).read_json(), identity)
+    PROBED.check_unchanged(run, vars(ProbeSettings(())) | File(run / SETTINGS).read_json(), identity)
     if not PROBED.sealed(run):
         return None
     console.say(f"{run} is finished already: returning its results. --overwrite starts again.")
@@ -201,17 +201,17 @@ def _finished(run: Path, identity: Mapping[str, object]) -> dict[str, object] | 
 
 def _rows(path: Path) -> dict[tuple[str, int], list[dict[str, object]]]:
     """Returns the finished layers of a run. A line that was cut when its process was killed is removed."""
-    found = {}
+    rows = {}
     if path.exists():
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
         whole = [line for line in lines if line.endswith("\n")]
         if whole != lines:
             path.write_text("".join(whole), encoding="utf-8")
-        found = {(row["probe"], row["layer"]): row["figures"] for row in map(json.loads, whole)}
-    return found
+        rows = {(row["probe"], row["layer"]): row["figures"] for row in map(json.loads, whole)}
+    return rows
 
 
-def _units(model: TorchModel, settings: Settings, folder: Path) -> Iterator[Unit]:
+def _units(model: TorchModel, settings: ProbeSettings, folder: Path) -> Iterator[ProbeUnit]:
     """Yields the probes that the files allow. Raises DataError when there is none, or one was asked for by name."""
     tokenizer = model.text_tokenizer
     tests, kinds = settings.test or (None,) * len(settings.train), settings.formats or ("",) * len(settings.train)
@@ -220,21 +220,23 @@ def _units(model: TorchModel, settings: Settings, folder: Path) -> Iterator[Unit
         for train, test, kind in zip(settings.train, tests, kinds, strict=True)
     ]
     models = {"model": model, "random": random_weights(model, settings.seed)}
-    made: dict[tuple[int, bool], Data] = {}
+    cache: dict[tuple[int, bool], ProbeData] = {}
 
-    def data(number: int, whole: bool) -> Data:
-        if (number, whole) not in made:
-            found, prepare = sources[number], _mixed if whole else _plain
+    def data(number: int, whole: bool) -> ProbeData:
+        if (number, whole) not in cache:
+            source, prepare = sources[number], _mixed if whole else _plain
             splits = [
-                prepare(some, tokenizer, model.config.max_length, settings.seed) for some in (found.train, found.test)
+                prepare(some, tokenizer, model.config.max_length, settings.seed) for some in (source.train, source.test)
             ]
             name = f"{number}-{'sentences' if whole else 'words'}"
-            made[number, whole] = Data(name, found, splits[0], splits[1], whole, folder, models, settings.pooling)
-        return made[number, whole]
+            cache[number, whole] = ProbeData(
+                name, source, splits[0], splits[1], whole, folder, models, settings.pooling
+            )
+        return cache[number, whole]
 
     count, files = 0, ", ".join(settings.train)
     for name, one in probes.chosen_probes(settings.probes).items():
-        fitting = (Unit(name, one, data(number, one.whole)) for number in range(len(sources)))
+        fitting = (ProbeUnit(name, one, data(number, one.whole)) for number in range(len(sources)))
         unit = next((unit for unit in fitting if unit.train and unit.test), None)
         if unit is not None and one.varied(unit.train):
             count += 1
@@ -242,10 +244,10 @@ def _units(model: TorchModel, settings: Settings, folder: Path) -> Iterator[Unit
         elif settings.probes and unit is None:
             raise DataError(f"{files}: no sentence has what {name!r} needs: {one.needs}.")
         elif unit is not None:
-            told = f"{unit.data.source.name}: {name!r} has one answer in all sentences to train on ({one.title})"
+            problem = f"{unit.data.source.name}: {name!r} has one answer in all sentences to train on ({one.title})"
             if settings.probes:
-                raise DataError(f"{told}, so nothing can be learned. Pass other sentences, or omit it.")
-            console.warn(f"{told}, so it is left out.")
+                raise DataError(f"{problem}, so nothing can be learned. Pass other sentences, or omit it.")
+            console.warn(f"{problem}, so it is left out.")
     if not count:
         raise DataError(
             f"{files}: no sentence can be probed. It must fit into {model.config.max_length} tokens. Of a text, it "
@@ -260,10 +262,10 @@ def _plain(sentences: Sequence[Sentence], tokenizer: Tokenizer, length: int, see
 
 def _mixed(sentences: Sequence[Sentence], tokenizer: Tokenizer, length: int, seed: int) -> list[Sentence]:
     """Returns sentences in order, and then the same shuffled, where both can be read."""
-    found = with_shuffled(sentences, seed)
-    half = len(found) // 2
-    fits = np.array(readable_sentences(found, tokenizer, length), np.bool_).reshape(2, half).all(0)
-    return [one for one, fine in zip(found, np.tile(fits, 2), strict=True) if fine]
+    both = with_shuffled(sentences, seed)
+    half = len(both) // 2
+    fits = np.array(readable_sentences(both, tokenizer, length), np.bool_).reshape(2, half).all(0)
+    return [one for one, fine in zip(both, np.tile(fits, 2), strict=True) if fine]
 
 
 def random_weights(model: TorchModel, seed: int) -> TorchModel:
@@ -271,7 +273,7 @@ def random_weights(model: TorchModel, seed: int) -> TorchModel:
     return model.randomized(seed).eval()
 
 
-def _result(unit: Unit, layers: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, object]:
+def _result(unit: ProbeUnit, layers: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, object]:
     """Returns the results of a probe: its best layer by the main metric, its baseline, and every layer."""
     baseline, values = unit.probe.baseline(unit.train, unit.test)
     times = 2 if unit.probe.whole else 1  # each sentence is there in order and shuffled

@@ -35,7 +35,7 @@ class Sentence:
 
 
 @dataclass(frozen=True)
-class Source:
+class SentenceSource:
     """The sentences of a file, for training and for testing, and why others were left out."""
 
     name: str
@@ -46,7 +46,7 @@ class Source:
 
 def source(
     train: Path | str, test: Path | str | None = None, *, kind: str = "", encoding: str = "utf-8", most: int, seed: int
-) -> Source:
+) -> SentenceSource:
     """Returns a random sample of at most `most` sentences to train on, and of half as many to test on.
 
     Without a file to test on, a third of the sample is held out. kind: conllu, klue-dp, conll, klue, or a kind of
@@ -56,9 +56,9 @@ def source(
     skipped, more = SkipReport(), (most + 1) // 2
     held_out: Sequence[Sentence]
     if test is None:
-        found = _sample(train, kind, encoding, most + more, seed, skipped)
-        cut = len(found) - len(found) // 3
-        sample, held_out = found[:cut], found[cut:]
+        sentences = _sample(train, kind, encoding, most + more, seed, skipped)
+        cut = len(sentences) - len(sentences) // 3
+        sample, held_out = sentences[:cut], sentences[cut:]
     else:
         sample = _sample(train, kind, encoding, most, seed, skipped)
         held_out = _sample(test, kind, encoding, more, seed, skipped)
@@ -66,30 +66,30 @@ def source(
         raise DataError(f"{train}: too few sentences to train and test on. {skipped if skipped.total else ''}".rstrip())
     if len({one.text for one in (*sample, *held_out)}) == 1:
         raise DataError(f"{train}: all sentences are equal, so nothing can be measured. Pass different sentences.")
-    return Source(str(train), sample, held_out, skipped)
+    return SentenceSource(str(train), sample, held_out, skipped)
 
 
 def _sample(
     path: Path | str, kind: str, encoding: str, most: int, seed: int, skipped: SkipReport
 ) -> Sequence[Sentence]:
-    rng, chosen, seen = np.random.default_rng(seed), list[Sentence](), 0
-    for row in read(path, kind, encoding):
+    rng, chosen, count = np.random.default_rng(seed), list[Sentence](), 0
+    for row in read_sentences(path, kind, encoding):
         skipped.count(row)
         if isinstance(row, BadRecord):
             continue
-        seen += 1  # each sentence has the same probability: Vitter 1985, algorithm R
+        count += 1  # each sentence has the same probability: Vitter 1985, algorithm R
         if len(chosen) < max(1, most):
             chosen.append(row)
-        elif (place := int(rng.integers(seen))) < max(1, most):
+        elif (place := int(rng.integers(count))) < max(1, most):
             chosen[place] = row
-    if not seen:
+    if not count:
         why = str(skipped) if skipped.total else "The file is empty."
         raise DataError(f"{path} has no sentence that can be read. {why}")
     random.Random(seed).shuffle(chosen)
     return chosen
 
 
-def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[Sentence | BadRecord]:
+def read_sentences(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[Sentence | BadRecord]:
     """Yields the sentences of a file. A conllu sentence whose heads are missing has parts of speech alone."""
     file = SourceFile(path)
     kind = kind or (file.format if file.format in ("conllu", "conll") else file.table_kind)

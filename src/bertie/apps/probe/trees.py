@@ -50,8 +50,8 @@ class Tree:
         for word, head in enumerate(self.heads):
             if head:
                 near[word, head - 1] = 1
-        found: NDArray[np.float64] = shortest_path(near, directed=False, unweighted=True)
-        return found
+        steps: NDArray[np.float64] = shortest_path(near, directed=False, unweighted=True)
+        return steps
 
 
 def sentence_tree(sentence: Sentence) -> Tree:
@@ -96,7 +96,7 @@ class _Batch:
 def _batches(vectors: Sequence[NDArray[np.float32]], trees: Sequence[Tree]) -> list[_Batch]:
     """Returns padded batches of sentences of similar length."""
     order = sorted(range(len(trees)), key=lambda i: len(trees[i].heads))
-    found = []
+    batches = []
     for start in range(0, len(order), BATCH):
         some = order[start : start + BATCH]
         longest, width = len(trees[some[-1]].heads), vectors[some[0]].shape[1]
@@ -105,11 +105,11 @@ def _batches(vectors: Sequence[NDArray[np.float32]], trees: Sequence[Tree]) -> l
             size = len(trees[i].heads)
             padded[place, :size] = torch.from_numpy(vectors[i])
             distances[place, :size, :size] = torch.from_numpy(trees[i].distances())
-        found.append(_Batch(padded, distances, torch.tensor([len(trees[i].heads) for i in some])))
-    return found
+        batches.append(_Batch(padded, distances, torch.tensor([len(trees[i].heads) for i in some])))
+    return batches
 
 
-def fit(
+def fit_structural_probe(
     vectors: Sequence[NDArray[np.float32]], trees: Sequence[Tree], *, rank: int = _RANK, seed: int = 0
 ) -> NDArray[np.float32]:
     """Returns the map of the structural probe, trained on sentences. vectors: (S, H) of each -> (H, R)
@@ -130,7 +130,7 @@ def fit(
     map_HR.requires_grad_()
     optimizer = torch.optim.Adam([map_HR], lr=RATE)
     schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.1, patience=0)
-    best, kept, since = float("inf"), map_HR.detach().clone(), 0
+    best, best_HR, since = float("inf"), map_HR.detach().clone(), 0
     passes = max(1, round(STEPS / len(batches)))
     for _ in range(EPOCHS):
         for i in torch.cat([torch.randperm(len(batches), generator=generator) for _ in range(passes)]).tolist():
@@ -142,11 +142,11 @@ def fit(
         schedule.step(now)
         since += 1
         if now < best - 1e-4:
-            best, kept, since = now, map_HR.detach().clone(), 0
+            best, best_HR, since = now, map_HR.detach().clone(), 0
         elif since > PATIENCE:
             break
-    found: NDArray[np.float32] = (kept / size).numpy()
-    return found
+    result: NDArray[np.float32] = (best_HR / size).numpy()
+    return result
 
 
 def _scale(batch: _Batch, map_HR: Tensor) -> float:
@@ -158,8 +158,8 @@ def _scale(batch: _Batch, map_HR: Tensor) -> float:
 def predicted(vectors: NDArray[np.float32], map_HR: NDArray[np.float32]) -> NDArray[np.float64]:
     """Returns the predicted distances of a sentence's words. vectors (S, H) -> (S, S)"""
     x = (vectors @ map_HR).astype(np.float64)
-    found: NDArray[np.float64] = np.square(x[:, None] - x[None]).sum(-1)
-    return found
+    squares: NDArray[np.float64] = np.square(x[:, None] - x[None]).sum(-1)
+    return squares
 
 
 def spanning_tree(distances: NDArray[np.float64], counted: Sequence[bool]) -> set[tuple[int, int]]:
@@ -176,9 +176,9 @@ def uuas_counts(distances: NDArray[np.float64], tree: Tree) -> tuple[int, int]:
     return len(edges & spanning_tree(distances, tree.counted)), len(edges)
 
 
-def spearman(distances: NDArray[np.float64], told: NDArray[np.float64]) -> float:
+def spearman(distances: NDArray[np.float64], true_distances: NDArray[np.float64]) -> float:
     """Returns Spearman's correlation of the distances from each word, averaged over words. (S, S) each"""
-    a, b = (rankdata(rows, axis=1) for rows in (distances, told))
+    a, b = (rankdata(rows, axis=1) for rows in (distances, true_distances))
     a, b = (ranks - ranks.mean(1, keepdims=True) for ranks in (a, b))
     norms = np.sqrt((a * a).sum(1) * (b * b).sum(1))
     return float(np.mean((a * b).sum(1) / np.where(norms > 0, norms, 1.0)))
@@ -192,18 +192,18 @@ def edge_counts(
     The columns of the second are sums for lengths 5 to 50, then counts.
     """
     edges, rho = np.zeros((len(trees), 2)), np.zeros((len(trees), 2, len(_LENGTHS)))
-    for i, (found, tree) in enumerate(zip(distances, trees, strict=True)):
-        edges[i] = uuas_counts(found, tree)
+    for i, (distance, tree) in enumerate(zip(distances, trees, strict=True)):
+        edges[i] = uuas_counts(distance, tree)
         if len(tree.heads) in _LENGTHS:
             at = len(tree.heads) - _LENGTHS.start
-            rho[i, :, at] = spearman(found, tree.distances()), 1
+            rho[i, :, at] = spearman(distance, tree.distances()), 1
     return edges, rho.reshape(len(trees), -1)
 
 
 def mean_over_lengths(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the mean over lengths of the mean of each length. sums (..., 92) -> (...)"""
     total, number = np.split(sums, 2, axis=-1)
-    seen = number > 0
-    means = np.divide(total, number, out=np.zeros_like(total), where=seen)
-    found: NDArray[np.float64] = means.sum(-1) / np.maximum(seen.sum(-1), 1)
-    return found
+    present = number > 0
+    means = np.divide(total, number, out=np.zeros_like(total), where=present)
+    means_by_length: NDArray[np.float64] = means.sum(-1) / np.maximum(present.sum(-1), 1)
+    return means_by_length

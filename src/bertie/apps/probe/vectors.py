@@ -23,14 +23,14 @@ _SENTENCES_PER_CALL = 1024  # sentences that are tokenized together
 
 def readable_sentences(sentences: Sequence[Sentence], tokenizer: Tokenizer, max_length: int) -> list[bool]:
     """Returns which sentences fit into max_length tokens, with at least one token in each word."""
-    found: list[bool] = []
+    readable: list[bool] = []
     for start in range(0, len(sentences), _SENTENCES_PER_CALL):
         some = sentences[start : start + _SENTENCES_PER_CALL]
         encodings = tokenizer.encode_batch([one.text for one in some], max_length=max_length)
         for sentence, encoding in zip(some, encodings, strict=True):
             words = {*words_of_tokens(encoding, sentence.spans).tolist()} - {NOT_A_WORD}
-            found.append(bool(words) and not encoding.overflow and len(words) == len(sentence.spans))
-    return found
+            readable.append(bool(words) and not encoding.overflow and len(words) == len(sentence.spans))
+    return readable
 
 
 def write_word_vectors(
@@ -66,10 +66,10 @@ def write_word_vectors(
         done += len(some)
         words, counts = _words(chunk.encodings, some)
         for layer in layers:
-            found = pooled(chunk.vectors[layer], words, pooling)
+            vectors = pooled(chunk.vectors[layer], words, pooling)
             if whole:
-                found = pooled(found, np.repeat(np.arange(len(some)), counts))
-            files[layer][row : row + len(found)] = found
+                vectors = pooled(vectors, np.repeat(np.arange(len(some)), counts))
+            files[layer][row : row + len(vectors)] = vectors
         row += len(some) if whole else sum(counts)
     for file in files.values():
         file.flush()
@@ -82,13 +82,13 @@ def _words(encodings: Sequence[Encoding | None], sentences: Sequence[Sentence]) 
     words, before = [], 0
     for encoding, sentence in zip(encodings, sentences, strict=True):
         assert encoding is not None, "every sentence is readable"
-        found = words_of_tokens(encoding, sentence.spans)
-        words.append(np.where(found == NOT_A_WORD, NOT_A_WORD, found + before))
+        numbers = words_of_tokens(encoding, sentence.spans)
+        words.append(np.where(numbers == NOT_A_WORD, NOT_A_WORD, numbers + before))
         before += len(sentence.spans)
     return np.concatenate(words), [len(one.spans) for one in sentences]
 
 
 def read_layer(folder: Path, layer: int) -> NDArray[np.float32]:
     """Returns the vectors of a layer. -> (W, H), or (S, H) for whole sentences"""
-    found: NDArray[np.float32] = np.load(folder / f"layer_{layer}.npy")
-    return found
+    vectors: NDArray[np.float32] = np.load(folder / f"layer_{layer}.npy")
+    return vectors

@@ -15,13 +15,13 @@ from typing import Any
 from bertie.apps.sample import directions, korean, names, notes, pairs, pictures, questions, reviews, scenes
 from bertie.platform import Registry, UsageError
 
-Row = dict[str, Any]
-Make = Callable[[int, random.Random], Row]  # the row after so many others
+_Row = dict[str, Any]
+Make = Callable[[int, random.Random], _Row]  # the row after so many others
 MOST_REPEATS = 1_000  # in a row: then the grammar has few other rows left
 
 
 @dataclass(frozen=True)
-class Table:
+class Sample:
     """A table: what its rows are, how many by default, the kind of file, and language -> what makes a row.
 
     suffixes: of the languages whose rows are another kind of file. Korean names end within words: characters mark them.
@@ -39,25 +39,28 @@ class Table:
 
 
 SAMPLE_TABLES = Registry("table", (
-    ("reviews", Table("reviews, columns text and label", 120, ".csv", reviews.LANGUAGES)),
-    ("names", Table("sentences with tagged names", 400, ".conll", {"en": names.row, "ko": korean.name_row},
-                    {"ko": ".jsonl"})),
-    ("questions", Table("questions, each with a context and its answer", 600, ".jsonl", questions.QUESTION_ROWS)),
-    ("pairs", Table("pairs of sentences, columns sentence1, sentence2 and score", 400, ".csv", pairs.PAIR_ROWS)),
-    ("directions", Table("questions with two passages", directions.DIRECTION_ROWS, ".jsonl", {"en": directions.row})),
-    ("notes", Table("notes of a veterinary clinic, columns text and label", 300, ".csv", {"en": notes.row})),
-    ("pictures", Table("pictures of two shapes, columns text and image", 600, ".jsonl", {"en": pictures.row})),
-    ("simple-pictures", Table("pictures of two shapes, with a sentence about one", 600, ".jsonl",
-                              {"en": pictures.side_statement})),
-    ("picture-questions", Table("questions about pictures, columns text, image and label", 600, ".jsonl",
-                                {"en": pictures.question})),
-    ("scenes", Table("statements about scenes, columns text, image and label", 600, ".jsonl", {"en": scenes.row})),
-    ("simple-scenes", Table("simple statements about scenes, columns text, image and label", 600, ".jsonl",
-                            {"en": scenes.item_statement})),
+    ("reviews", Sample("reviews, columns text and label", 120, ".csv", reviews.LANGUAGES)),
+    ("names", Sample("sentences with tagged names", 400, ".conll",
+                     {"en": names.make_tagged_words, "ko": korean.name_row}, {"ko": ".jsonl"})),
+    ("questions", Sample("questions, each with a context and its answer", 600, ".jsonl", questions.QUESTION_ROWS)),
+    ("pairs", Sample("pairs of sentences, columns sentence1, sentence2 and score", 400, ".csv", pairs.PAIR_ROWS)),
+    ("directions", Sample("questions with two passages", directions.DIRECTION_ROWS, ".jsonl",
+                          {"en": directions.make_direction})),
+    ("notes", Sample("notes of a veterinary clinic, columns text and label", 300, ".csv", {"en": notes.make_note})),
+    ("pictures", Sample("pictures of two shapes, columns text and image", 600, ".jsonl",
+                        {"en": pictures.make_picture})),
+    ("simple-pictures", Sample("pictures of two shapes, with a sentence about one", 600, ".jsonl",
+                               {"en": pictures.side_statement})),
+    ("picture-questions", Sample("questions about pictures, columns text, image and label", 600, ".jsonl",
+                                 {"en": pictures.question})),
+    ("scenes", Sample("statements about scenes, columns text, image and label", 600, ".jsonl",
+                      {"en": scenes.make_statement})),
+    ("simple-scenes", Sample("simple statements about scenes, columns text, image and label", 600, ".jsonl",
+                             {"en": scenes.item_statement})),
 ))  # fmt: skip
 
 
-def table(name: str, language: str = "en", rows: int | None = None, seed: int = 0) -> list[Row]:
+def table(name: str, language: str = "en", rows: int | None = None, seed: int = 0) -> list[_Row]:
     """Returns the rows of a generated table, in random order without duplicates.
 
     Args:
@@ -76,28 +79,28 @@ def table(name: str, language: str = "en", rows: int | None = None, seed: int = 
     kind = SAMPLE_TABLES[name]
     make, rows = Registry("language", kind.languages.items())[language], kind.rows if rows is None else rows
     rng = random.Random(seed)
-    found: dict[str, Row] = {}
+    unique: dict[str, _Row] = {}
     repeats = 0
-    while len(found) < rows:
-        row = make(len(found), rng)
-        repeats = repeats + 1 if (key := json.dumps(row)) in found else 0
+    while len(unique) < rows:
+        row = make(len(unique), rng)
+        repeats = repeats + 1 if (key := json.dumps(row)) in unique else 0
         if repeats > MOST_REPEATS:
             raise UsageError(
-                f"{name} has little more than {len(found):,} different rows; {rows:,} were asked for. Pass --rows "
-                f"{len(found)} or less."
+                f"{name} has little more than {len(unique):,} different rows; {rows:,} were asked for. Pass --rows "
+                f"{len(unique)} or less."
             )
-        found[key] = row
-    table = list(found.values())
+        unique[key] = row
+    table = list(unique.values())
     rng.shuffle(table)
     return table
 
 
-def table_text(rows: list[Row], suffix: str) -> str:
+def table_text(rows: list[_Row], suffix: str) -> str:
     """Rows as the text of a file of that kind."""
     return WRITERS[suffix](rows)
 
 
-def _csv(rows: list[Row]) -> str:
+def _csv(rows: list[_Row]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -105,13 +108,13 @@ def _csv(rows: list[Row]) -> str:
     return out.getvalue()
 
 
-def _conll(rows: list[Row]) -> str:
+def _conll(rows: list[_Row]) -> str:
     lines = (zip(row["tokens"], row["tags"], strict=True) for row in rows)
     return "\n".join("".join(f"{token} {tag}\n" for token, tag in sentence) for sentence in lines)
 
 
-def _jsonl(rows: list[Row]) -> str:
+def _jsonl(rows: list[_Row]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-WRITERS: Mapping[str, Callable[[list[Row]], str]] = {".csv": _csv, ".conll": _conll, ".jsonl": _jsonl}
+WRITERS: Mapping[str, Callable[[list[_Row]], str]] = {".csv": _csv, ".conll": _conll, ".jsonl": _jsonl}

@@ -10,7 +10,7 @@ from bertie.apps import sample as app
 from bertie.platform import UsageError, console, option
 
 
-def sample(
+def sample_command(
     name: Annotated[
         str,
         typer.Argument(
@@ -56,13 +56,13 @@ def sample(
         if output.suffix not in ("", suffix):
             raise UsageError(f"{output} does not end in {suffix}. Pass -o {name}{suffix}")
         platform.File(output).check_new(overwrite=overwrite)
-    found = app.table(name, language, rows, seed)
+    table = app.table(name, language, rows, seed)
     if console.verbosity.json:
-        for row in found:
+        for row in table:
             console.emit(row)
     if output is not None:
         with platform.File(output).write() as file:
-            file.write(app.table_text(found, suffix).encode())
-        console.say(f"{output}: {len(found)} {kind.title}")
+            file.write(app.table_text(table, suffix).encode())
+        console.say(f"{output}: {len(table)} {kind.title}")
     elif not console.verbosity.json:
-        print(app.table_text(found, suffix), end="")
+        print(app.table_text(table, suffix), end="")

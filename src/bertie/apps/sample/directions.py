@@ -67,7 +67,7 @@ _LINES = [line.split("|") for line in _DIRECTIONS.strip().splitlines()]
 DIRECTION_ROWS = 2 * len(_LINES)
 
 
-def row(index: int, rng: random.Random) -> dict[str, Any]:
+def make_direction(index: int, rng: random.Random) -> dict[str, Any]:
     """A question, the passage that answers it, and both passages. The rows are written, not drawn."""
     line, side = divmod(index % DIRECTION_ROWS, 2)
     *choices, first, second = _LINES[line]

@@ -32,14 +32,14 @@ _PATTERNS = (
 )
 
 
-def row(index: int, rng: random.Random) -> dict[str, list[str]]:
+def make_tagged_words(index: int, rng: random.Random) -> dict[str, list[str]]:
     """The words of a sentence and their tags."""
     tokens, tags = [], []
     for word in rng.choice(_PATTERNS).split():
         kind = word.strip("{}")
-        found = _name(kind, rng).split() if word != kind else [word]
-        tokens += found
-        tags += [f"{'BI'[i > 0]}-{kind}" if word != kind else "O" for i in range(len(found))]
+        parts = _name(kind, rng).split() if word != kind else [word]
+        tokens += parts
+        tags += [f"{'BI'[i > 0]}-{kind}" if word != kind else "O" for i in range(len(parts))]
     return {"tokens": tokens, "tags": tags}
 
 

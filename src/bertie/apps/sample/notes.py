@@ -31,7 +31,7 @@ _PATTERNS = (
 )
 
 
-def row(index: int, rng: random.Random) -> dict[str, str]:
+def make_note(index: int, rng: random.Random) -> dict[str, str]:
     """A note and its label; the labels take turns."""
     label = _LABELS[index % 2]
     finding, other = rng.sample(FINDINGS[label], 2)

@@ -42,7 +42,7 @@ _PATTERNS = ("{who} will {does} {what} {where}.", "{where}, {who} will {does} {w
 WORTH = {"where": 1, "what": 1.5, "does": 1, "who": 1.5}  # what a shared part adds to the score
 
 
-def row(slots: Wordings, orders: Sequence[str], index: int, rng: random.Random) -> dict[str, str | float]:
+def make_scored_pair(slots: Wordings, orders: Sequence[str], index: int, rng: random.Random) -> dict[str, str | float]:
     """Two sentences and their score. The number of parts that they share goes round: 4, 3, 2, 1, 0."""
     shared = set(rng.sample(list(slots), 4 - index % 5))
     first = {slot: rng.randrange(len(choices)) for slot, choices in slots.items()}
@@ -61,4 +61,7 @@ def _sentence(places: Mapping[str, int], slots: Wordings, orders: Sequence[str],
     return text[0].upper() + text[1:]
 
 
-PAIR_ROWS = {"en": partial(row, SLOTS, _PATTERNS), "ko": partial(row, korean.WORDINGS, korean.WORD_ORDERS)}
+PAIR_ROWS = {
+    "en": partial(make_scored_pair, SLOTS, _PATTERNS),
+    "ko": partial(make_scored_pair, korean.WORDINGS, korean.WORD_ORDERS),
+}

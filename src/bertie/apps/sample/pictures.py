@@ -24,7 +24,7 @@ Thing = tuple[str, str]  # its color, its shape
 _PLACES = ("left of", "right of", "above", "below")
 
 
-def row(index: int, rng: random.Random) -> dict[str, str]:
+def make_picture(index: int, rng: random.Random) -> dict[str, str]:
     """A sentence and its picture."""
     (one, here), (two, there), picture = _drawn(rng)
     return {"text": f"a {' '.join(one)} {_where(here, there)} a {' '.join(two)}", "image": picture}
@@ -42,9 +42,9 @@ def question(index: int, rng: random.Random) -> dict[str, str]:
     """A question, its picture and the answer, a word: a color, a shape, yes or no."""
     (one, here), (two, there), picture = _drawn(rng)
     where = _where(here, there)
-    asked = [(f"is the {' '.join(one)} {place} the {' '.join(two)}?", "yes" if place == where else "no")
+    questions = [(f"is the {' '.join(one)} {place} the {' '.join(two)}?", "yes" if place == where else "no")
              for place in (where, _PLACES[_PLACES.index(where) ^ 1])]  # fmt: skip
-    choices = [rng.choice(asked)]
+    choices = [rng.choice(questions)]
     if one[1] != two[1]:
         choices.append((f"what color is the {one[1]}?", one[0]))
     if one[0] != two[0]:

@@ -38,7 +38,7 @@ class EventGrammar:
     questions: Mapping[str, str]
 
 
-def row(grammar: EventGrammar, index: int, rng: random.Random) -> dict[str, Any]:
+def make_question(grammar: EventGrammar, index: int, rng: random.Random) -> dict[str, Any]:
     """A question about one of two events, its context and its answer. The kinds of questions take turns."""
     subject = list(grammar.questions)[index % len(grammar.questions)]
     people, places, days = grammar.people(rng), rng.sample(grammar.places, 2), rng.sample(grammar.days, 2)
@@ -55,7 +55,7 @@ def row(grammar: EventGrammar, index: int, rng: random.Random) -> dict[str, Any]
 
 QUESTION_ROWS = {
     "en": partial(
-        row,
+        make_question,
         EventGrammar(
             lambda rng: rng.sample(FIRST_NAMES, 2),
             PROPER_NAMES,
@@ -66,7 +66,7 @@ QUESTION_ROWS = {
         ),
     ),
     "ko": partial(
-        row,
+        make_question,
         EventGrammar(
             korean.two_people,
             korean.VILLAGES,

@@ -98,7 +98,7 @@ _KOREAN = Grammar(
 GRAMMARS = {"en": _ENGLISH, "ko": _KOREAN}
 
 
-def row(grammar: Grammar, index: int, rng: random.Random) -> dict[str, str]:
+def make_review(grammar: Grammar, index: int, rng: random.Random) -> dict[str, str]:
     """A review and its label; the labels take turns."""
     label = REVIEW_LABELS[index % 2]
     place = rng.choice(list(grammar.topics))
@@ -111,4 +111,4 @@ def row(grammar: Grammar, index: int, rng: random.Random) -> dict[str, str]:
     return {"text": text[0].upper() + text[1:] + rng.choice(grammar.closing[label]), "label": label}
 
 
-LANGUAGES = {language: partial(row, grammar) for language, grammar in GRAMMARS.items()}
+LANGUAGES = {language: partial(make_review, grammar) for language, grammar in GRAMMARS.items()}

@@ -28,7 +28,7 @@ TOWERS = 0.6
 """Fraction of the scenes with towers. NLVR's dev and hidden files have 1,347 of 1,974."""
 
 
-def row(index: int, rng: random.Random) -> dict[str, Any]:
+def make_statement(index: int, rng: random.Random) -> dict[str, Any]:
     """A statement about towers or lying items, its scene and its truth."""
     return _row(rng, _about_towers, _about_items)
 
@@ -74,15 +74,15 @@ Statement = tuple[str, Callable[[Scene], bool]]
 def _row(
     rng: random.Random, towers: Callable[[random.Random], Statement], items: Callable[[random.Random], Statement]
 ) -> dict[str, object]:
-    high, wanted = rng.random() < TOWERS, rng.random() < 0.5
+    high, truth = rng.random() < TOWERS, rng.random() < 0.5
     while True:
         text, true = (towers if high else items)(rng)
-        found: dict[bool, Scene] = {}
+        scenes: dict[bool, Scene] = {}
         for _ in range(_TRIES):
             scene = [(_tower if high else _lying)(rng) for _ in range(3)]
-            found.setdefault(true(scene), scene)
-            if len(found) == 2:  # a statement that is hardly ever true, or false, would tell its truth
-                return {"text": text, "label": str(wanted).lower(), "image": regions(found[wanted])}
+            scenes.setdefault(true(scene), scene)
+            if len(scenes) == 2:  # a statement that is hardly ever true, or false, would tell its truth
+                return {"text": text, "label": str(truth).lower(), "image": regions(scenes[truth])}
 
 
 def _tower(rng: random.Random) -> Box:
@@ -163,8 +163,8 @@ def _about_towers(rng: random.Random) -> Statement:
         text = f"the tower with {_number(n, rng)} {_blocks(n)} has a {word} block at the {end}"
 
         def these(scene: Scene) -> bool:
-            found = [box for box in scene if len(box) == n]
-            return bool(found) and all(box[at]["color"] == color for box in found)
+            boxes = [box for box in scene if len(box) == n]
+            return bool(boxes) and all(box[at]["color"] == color for box in boxes)
 
         return text, these
     text, test = _of_a_tower(rng)
@@ -268,7 +268,7 @@ def _of_an_item(rng: random.Random) -> tuple[str, Callable[[_Item], bool]]:
     words = (_SIZES[size] if size else "", _COLORS[color] if color else "", f"{noun}{{s}}", place)
 
     def test(item: _Item) -> bool:
-        if any(wanted not in (None, item[key]) for key, wanted in (("color", color), ("type", shape), ("size", size))):
+        if any(value not in (None, item[key]) for key, value in (("color", color), ("type", shape), ("size", size))):
             return False
         return place is None or SIDES[place]({side for side, away in _distances(item).items() if away <= TOUCHES})
 
@@ -287,8 +287,8 @@ def _of_a_box(rng: random.Random) -> tuple[str, Test]:
     def colors(box: Box) -> set[str]:
         return {item["color"] for item in box}
 
-    def count(box: Box, **wanted: str) -> int:
-        return sum(all(item[key] == value for key, value in wanted.items()) for item in box)
+    def count(box: Box, **values: str) -> int:
+        return sum(all(item[key] == value for key, value in values.items()) for item in box)
 
     return rng.choice(
         (

@@ -11,9 +11,9 @@ from bertie.apps.search import embedded, index, remote
 from bertie.apps.search.engine import STORES
 from bertie.apps.search.index import Changes, IndexConfig, checked_embedder, stored_config
 from bertie.apps.search.models import Embedder
-from bertie.apps.search.neighbors import Vectors
+from bertie.apps.search.neighbors import VectorSearch
 from bertie.apps.search.rows import LazyDocuments, as_files
-from bertie.apps.search.searcher import Depth, Searcher
+from bertie.apps.search.searcher import SearchDepth, Searcher
 from bertie.apps.search.terms import English, Korean, Terms
 from bertie.platform import DataError, ModelFolder, UsageError, checked_arguments, nearest
 
@@ -40,7 +40,7 @@ def build_index(
     passage_words: int | None = None,
     english: str | None = None,
     korean: str | None = None,
-    vectors: Vectors = "auto",
+    vectors: VectorSearch = "auto",
     store: str = "sqlite",
     url: str = "",
     overwrite: bool = False,
@@ -92,7 +92,7 @@ def build_index(
     )
     with as_files(documents) as files:
         changes = index.index(files, folder, config, embedder=model, vectors=vectors, overwrite=overwrite)
-    changes.copy = publish(folder, copy, overwrite=overwrite)
+    changes.copy = publish_copy(folder, copy, overwrite=overwrite)
     return Searcher(STORES[store](folder, url), embedder=model, changes=changes)
 
 
@@ -150,27 +150,27 @@ def open_index(
         (3, True)
     """
     folder, where = Path(folder), WhereModels(precision, engine, device)
-    opened = STORES[store](folder, url)
-    stored = opened.get("embedder")
+    index = STORES[store](folder, url)
+    stored = index.get("embedder")
     if embed is not None and not stored:
-        raise UsageError(f"{opened.where} has no vectors. Make them: bertie index -o {folder} --embed {_folder(embed)}")
+        raise UsageError(f"{index.where} has no vectors. Make them: bertie index -o {folder} --embed {_folder(embed)}")
     embedder = None
     if stored and not no_embed:
         place = Path(stored["folder"]) if embed is None else _folder(embed)
         if not place.is_dir():
             raise DataError(
-                f"The model of the vectors of {opened.where} was at {place}. Pass where it is now "
+                f"The model of the vectors of {index.where} was at {place}. Pass where it is now "
                 "(--embed MODEL), or --no-embed."
             )
         model = embedder_of(place if embed is None else embed, where)
-        checked_embedder(opened, model)
+        checked_embedder(index, model)
         embedder = model.load()
     return Searcher(
-        opened,
+        index,
         embedder=embedder,
         ranker=None if rerank is None else _opened(rerank, where).predictor(),
         reader=None if answer is None else _opened(answer, where).predictor(),
-        depth=Depth(first, rerank_top, read_top),
+        depth=SearchDepth(first, rerank_top, read_top),
         words=not no_words,
         fusion=fusion,
         rerank_alone=rerank_alone,
@@ -182,22 +182,22 @@ def embedder_of(model: AnyModel, where: WhereModels) -> Embedder:
     return Embedder.of(_folder(model), lambda: _opened(model, where).embedder())
 
 
-def server_of(folder: Path, store: str, url: str) -> "remote.Remote | None":
+def server_of(folder: Path, store: str, url: str) -> "remote.RemoteIndex | None":
     """Returns the copy of an index on a server; None for the index of a folder alone. Raises for an unknown store."""
     if store == "sqlite":
         embedded.no_url(url)
         return None
     copy = STORES[store](folder, url)
-    assert isinstance(copy, remote.Remote)
+    assert isinstance(copy, remote.RemoteIndex)
     copy.settings()
     return copy
 
 
-def publish(folder: Path, copy: "remote.Remote | None", *, overwrite: bool = False) -> dict[str, object]:
+def publish_copy(folder: Path, copy: "remote.RemoteIndex | None", *, overwrite: bool = False) -> dict[str, object]:
     """Brings the copy on a server up to date, where there is one. -> what was done"""
     if copy is None:
         return {}
-    done = remote.publish(folder, copy, overwrite=overwrite)
+    done = remote.publish_index(folder, copy, overwrite=overwrite)
     copy.close()
     return {"where": copy.where, **done}
 
@@ -205,8 +205,8 @@ def publish(folder: Path, copy: "remote.Remote | None", *, overwrite: bool = Fal
 def remove_documents(names: Sequence[str], folder: Path, store: str = "sqlite", url: str = "") -> Changes:
     """Removes the documents of files from an index, and from its copy on a server."""
     copy = server_of(folder, store, url)
-    changes = index.remove_documents(names, folder)
-    changes.copy = publish(folder, copy)
+    changes = index.drop_documents(names, folder)
+    changes.copy = publish_copy(folder, copy)
     return changes
 
 

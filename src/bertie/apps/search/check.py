@@ -15,7 +15,7 @@ from bertie.platform import DataError, File
 _WORD = re.compile(r"\w")
 
 
-def check(folder: Path | str) -> dict[str, Any]:
+def verify_index(folder: Path | str) -> dict[str, Any]:
     """Verifies an index. -> {"documents", "passages", "vectors", "rejected", "damage": messages}
 
     Raises DataError for a folder that is no index.
@@ -53,7 +53,7 @@ def _texts(store: Store) -> list[str]:
 
 def _words(store: Store) -> list[str]:
     """Compares the number of terms of each passage with its postings."""
-    found: list[str] = []
+    faults: list[str] = []
     worded = {i: bool(_WORD.search(text)) for i, text in store.db.execute("SELECT id, text FROM passages")}
     indexed: set[int] = set()
     for block, lengths_N, _ in store.words.blocks():
@@ -63,19 +63,19 @@ def _words(store: Store) -> list[str]:
                 counted_N[rows] += times
                 full_N[rows] |= times == postings.MAX_REPETITIONS
         except (ValueError, IndexError) as error:
-            found.append(f"the postings of block {block} cannot be read ({error}).")
+            faults.append(f"the postings of block {block} cannot be read ({error}).")
             continue
         wrong_N = (lengths_N > 0) & (counted_N != lengths_N) & ~full_N
-        found += [
+        faults += [
             f"the postings of passage {block * postings.POSTINGS_BLOCK + row} are damaged."
             for row in np.flatnonzero(wrong_N)
         ]
         indexed.update((np.flatnonzero(lengths_N) + block * postings.POSTINGS_BLOCK).tolist())
-    found += [f"passage {passage} is missing." for passage in sorted(indexed - worded.keys())]
-    found += [
+    faults += [f"passage {passage} is missing." for passage in sorted(indexed - worded.keys())]
+    faults += [
         f"passage {passage} has no postings." for passage, has in worded.items() if has and passage not in indexed
     ]
-    return found
+    return faults
 
 
 def _vectors(store: Store, damage: list[str]) -> list[int]:

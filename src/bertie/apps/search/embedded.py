@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from bertie.apps.search import neighbors
-from bertie.apps.search.engine import Float, Ranking
+from bertie.apps.search.engine import Float, RankedPassages
 from bertie.apps.search.store import Store
-from bertie.apps.search.vectors import VectorFile, nearest
+from bertie.apps.search.vectors import VectorFile, find_nearest_rows
 from bertie.platform import UsageError
 
 _EXTRA_ROWS = 1000  # rows of removed passages that a search looks past at first
@@ -32,7 +32,7 @@ class Embedded(Store):
         """The folder."""
         return str(self.folder)
 
-    def nearest(self, vector: Float, top: int) -> Ranking:
+    def nearest(self, vector: Float, top: int) -> RankedPassages:
         """Returns the passages whose vectors have the highest products with this one. (H,)"""
         files = self.files()
         gone = max(0, sum(len(file.ids) for file in files) - self.count_of_passages())
@@ -40,11 +40,13 @@ class Embedded(Store):
         more = min(gone, _EXTRA_ROWS)
         while True:
             if graph is None:
-                found = nearest(files, vector[None], top + more)[0]
+                rows = find_nearest_rows(files, vector[None], top + more)[0]
             else:
-                found = neighbors.near(self._graph(graph["file"]), graph["last"], files, vector, top + more)
-            known = self.known([i for i, _ in found]) if gone else None
-            living = [one for one in found if known is None or one[0] in known][:top]
+                rows = neighbors.find_near_passages(
+                    self._graph(graph["file"]), graph["last"], files, vector, top + more
+                )
+            known = self.known([i for i, _ in rows]) if gone else None
+            living = [one for one in rows if known is None or one[0] in known][:top]
             if len(living) == top or more == gone:
                 return living
             more = min(gone, 10 * more)
@@ -57,14 +59,14 @@ class Embedded(Store):
 
     def _graph(self, name: str) -> Any:
         if name not in self._graphs:
-            self._graphs = {name: neighbors.opened(self.folder / name)}
+            self._graphs = {name: neighbors.open_graph(self.folder / name)}
         return self._graphs[name]
 
-    def connect(self, how: neighbors.Vectors) -> None:
+    def connect(self, how: neighbors.VectorSearch) -> None:
         """Makes the graph of neighbors, brings it up to date, or forgets it, as part of a change."""
         old, files = self.get("neighbors"), [file for file in self.files() if len(file.ids)]
         rows = sum(len(file.ids) for file in files)
-        if not (rows and neighbors.wanted(how, rows, old is not None)):
+        if not (rows and neighbors.needs_graph(how, rows, old is not None)):
             self.put("neighbors", None)
             return
         last, number = (old["last"], old["number"]) if old else (0, int(self.get("graphs") or 0))
@@ -72,9 +74,9 @@ class Embedded(Store):
         if old and fresh <= neighbors.FRESH * rows:
             return
         name = f"neighbors-{number + 1:06}.usearch"
-        found = neighbors.write(self.folder / name, files, self.folder / old["file"] if old else None, last)
+        digest = neighbors.write_graph(self.folder / name, files, self.folder / old["file"] if old else None, last)
         self.put("graphs", number + 1)
-        self.put("neighbors", {"file": name, "hash": found, "last": int(files[-1].ids[-1]), "number": number + 1})
+        self.put("neighbors", {"file": name, "hash": digest, "last": int(files[-1].ids[-1]), "number": number + 1})
 
     def width(self) -> int | None:
         """Returns the number of dimensions of the vectors; None where there are none."""
@@ -82,14 +84,16 @@ class Embedded(Store):
 
     def vectors_of(self, ids: Sequence[int]) -> list[Float | None]:
         """Returns the vectors of passages, None for a passage without. (H,)"""
-        found: dict[int, Float] = {}
+        vectors: dict[int, Float] = {}
         for file in self.files():
             at = np.searchsorted(file.ids, ids).clip(max=len(file.ids) - 1)
-            found |= {i: file.rows[row] * file.scale[row] for i, row in zip(ids, at, strict=True) if file.ids[row] == i}
-        return [found.get(i) for i in ids]
+            vectors |= {
+                i: file.rows[row] * file.scale[row] for i, row in zip(ids, at, strict=True) if file.ids[row] == i
+            }
+        return [vectors.get(i) for i in ids]
 
 
-def opened(folder: Path, url: str) -> Embedded:
+def open_embedded(folder: Path, url: str) -> Embedded:
     """Returns the index of a folder. Raises UsageError for a URL."""
     no_url(url)
     return Embedded(folder)

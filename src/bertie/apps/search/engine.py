@@ -17,7 +17,7 @@ from bertie.apps.search.store import Passage
 from bertie.platform import Registry
 
 Float = NDArray[np.float32]
-Ranking = list[tuple[int, float]]  # (passage, score), best first
+RankedPassages = list[tuple[int, float]]  # (passage, score), best first
 
 
 class Index(Protocol):
@@ -33,10 +33,10 @@ class Index(Protocol):
     def reading(self) -> AbstractContextManager[None]:
         """Context in which all reads see the same state, where the engine has such a thing."""
 
-    def matches(self, terms: Sequence[str], top: int) -> Ranking:
+    def matches(self, terms: Sequence[str], top: int) -> RankedPassages:
         """Returns the best passages with any of the terms, by BM25."""
 
-    def nearest(self, vector: Float, top: int) -> Ranking:
+    def nearest(self, vector: Float, top: int) -> RankedPassages:
         """Returns the passages whose vectors have the highest products with this one. (H,)"""
 
     def passages(self, ids: Sequence[int]) -> list[Passage]:

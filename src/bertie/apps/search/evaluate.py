@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.apps.search.engine import Index, Ranking
-from bertie.apps.search.questions import Question
-from bertie.apps.search.retrieval import RETRIEVAL_METRICS, means, of_ranking
+from bertie.apps.search.engine import Index, RankedPassages
+from bertie.apps.search.questions import SearchQuestion
+from bertie.apps.search.retrieval import RETRIEVAL_METRICS, average_metrics, of_ranking
 from bertie.apps.search.searcher import Found, Searcher
 from bertie.platform import ANSWER_SCRIPTS, Bootstrap, DataError, PairedDifference, console
 
@@ -20,9 +20,9 @@ Float = NDArray[np.float64]
 ANSWERS = ("exact_match", "f1", "answered")
 
 
-def evaluate(
+def evaluate_stages(
     searcher: Searcher,
-    questions: Sequence[Question],
+    questions: Sequence[SearchQuestion],
     *,
     sample: int | None = None,
     seed: int = 0,
@@ -59,13 +59,13 @@ def evaluate(
     vectors = searcher.question_vectors([question.text for question, _ in chosen])
     with console.progress("searching", total=len(chosen), unit="questions") as advance:
         for (question, documents), vector in zip(chosen, vectors, strict=True):
-            found = searcher.search(question.text, vector=vector)
-            for stage, ranking in found.rankings.items():
+            result = searcher.search(question.text, vector=vector)
+            for stage, ranking in result.rankings.items():
                 rows.setdefault(stage, []).append(_metrics(searcher.store, ranking, documents))
-            for stage, value in found.seconds.items():
+            for stage, value in result.seconds.items():
                 seconds.setdefault(stage, []).append(value)
-            if found.read and question.answers:
-                answers.append(_answer(found, question, script))
+            if result.read and question.answers:
+                answers.append(_answer(result, question, script))
                 of_answers.append(tuple(sorted(documents)))
             advance()
     groups = [tuple(sorted(documents)) for _, documents in chosen]
@@ -81,15 +81,15 @@ def evaluate(
     }
 
 
-def _metrics(store: Index, ranking: Ranking, documents: Mapping[int, float]) -> tuple[float, ...]:
+def _metrics(store: Index, ranking: RankedPassages, documents: Mapping[int, float]) -> tuple[float, ...]:
     of = store.documents_by_passage([passage for passage, _ in ranking])
     order = dict.fromkeys(of[passage] for passage, _ in ranking if passage in of)
     return of_ranking([documents.get(document, 0.0) for document in order], [*documents.values()])
 
 
-def _answer(found: Found, question: Question, script: str) -> tuple[float, ...]:
-    given = found.answer.text if found.answer else ""
-    return (*ANSWER_SCRIPTS[script].score(given, question.answers), float(bool(given)))
+def _answer(result: Found, question: SearchQuestion, script: str) -> tuple[float, ...]:
+    text = result.answer.text if result.answer else ""
+    return (*ANSWER_SCRIPTS[script].score(text, question.answers), float(bool(text)))
 
 
 def _counted(rows: Sequence[tuple[float, ...]]) -> Float:
@@ -100,13 +100,13 @@ def _report(
     rows: Sequence[tuple[float, ...]], groups: Sequence[Hashable], names: Sequence[str] = RETRIEVAL_METRICS
 ) -> dict[str, object]:
     counts_NK = _counted(rows)
-    figures = {name: float(value) for name, value in means(counts_NK.sum(0), names).items()}
-    return {**figures, "interval_95": Bootstrap(counts_NK, groups).intervals(lambda sums: means(sums, names))}
+    figures = {name: float(value) for name, value in average_metrics(counts_NK.sum(0), names).items()}
+    return {**figures, "interval_95": Bootstrap(counts_NK, groups).intervals(lambda sums: average_metrics(sums, names))}
 
 
 def _stages(rows: Mapping[str, Sequence[tuple[float, ...]]], groups: Sequence[Hashable]) -> dict[str, Any]:
     first, *others = rows
-    found = {stage: _report(values, groups) for stage, values in rows.items()}
+    reports = {stage: _report(values, groups) for stage, values in rows.items()}
     for stage in others:
         differences = PairedDifference.of_metrics(
             _figures(rows[stage], groups),
@@ -114,12 +114,12 @@ def _stages(rows: Mapping[str, Sequence[tuple[float, ...]]], groups: Sequence[Ha
             len(dict.fromkeys(groups)),
             counted=len(groups),
         )
-        found[stage][f"against_{first}"] = {name: one.as_json() for name, one in differences.items()}
-    return found
+        reports[stage][f"against_{first}"] = {name: one.as_json() for name, one in differences.items()}
+    return reports
 
 
 def _figures(
     rows: Sequence[tuple[float, ...]], groups: Sequence[Hashable]
 ) -> Callable[[NDArray[np.int64]], Mapping[str, float]]:
     sums_GK = np.asarray(Bootstrap(_counted(rows), groups).counts, np.float64)
-    return lambda chosen: {name: float(value) for name, value in means(sums_GK[chosen].sum(0)).items()}
+    return lambda chosen: {name: float(value) for name, value in average_metrics(sums_GK[chosen].sum(0)).items()}

@@ -18,13 +18,13 @@ from bertie.apps.search import models, readers
 from bertie.apps.search.embedded import Embedded
 from bertie.apps.search.engine import Index
 from bertie.apps.search.models import Embedder
-from bertie.apps.search.neighbors import Vectors
+from bertie.apps.search.neighbors import VectorSearch
 from bertie.apps.search.passages import PASSAGE_WORDS, passages
-from bertie.apps.search.readers import Document, Reading
+from bertie.apps.search.readers import Reading, SourceDocument
 from bertie.apps.search.rows import source_name
 from bertie.apps.search.store import DATABASE, INDEX_KIND, Store
 from bertie.apps.search.terms import Terms
-from bertie.apps.search.vectors import FILE_ROWS, write
+from bertie.apps.search.vectors import FILE_ROWS, write_vectors
 from bertie.platform import BadRecord, DataError, UsageError, console, nearest
 
 EMBEDDED = 1024  # passages embedded at once, sorted by length
@@ -51,9 +51,9 @@ class IndexConfig:
         return asdict(self)
 
     @classmethod
-    def of_json(cls, found: dict[str, Any]) -> "IndexConfig":
+    def of_json(cls, stored: dict[str, Any]) -> "IndexConfig":
         """Returns the settings that an index stored."""
-        return cls(Terms(**found["terms"]), Reading(**found["reading"]), found["passage_words"])
+        return cls(Terms(**stored["terms"]), Reading(**stored["reading"]), stored["passage_words"])
 
 
 @dataclass
@@ -90,7 +90,7 @@ def index(
     config: IndexConfig | None = None,
     *,
     embedder: Embedder | None = None,
-    vectors: Vectors = "auto",
+    vectors: VectorSearch = "auto",
     overwrite: bool = False,
 ) -> Changes:
     """Makes an index of documents, or brings one up to date.
@@ -115,8 +115,8 @@ def index(
         raise UsageError("inputs is one name. Pass a list of files, folders or globs.")
     if not inputs:
         raise UsageError("inputs is empty. Pass a list of files, folders or globs.")
-    if vectors not in get_args(Vectors):
-        raise UsageError(f"Unknown value {vectors!r} of vectors. {nearest(vectors, get_args(Vectors))}")
+    if vectors not in get_args(VectorSearch):
+        raise UsageError(f"Unknown value {vectors!r} of vectors. {nearest(vectors, get_args(VectorSearch))}")
     folder, changes = Path(folder), Changes()
     names, changes.passed_over, changes.unreadable = readers.expand(list(map(str, inputs)))
     if embedder is not None and (overwrite or not (folder / DATABASE).exists()):
@@ -161,7 +161,7 @@ def _readable(folder: Path) -> bool:
         store.close()
 
 
-def remove_documents(names: Sequence[str], folder: Path | str) -> Changes:
+def drop_documents(names: Sequence[str], folder: Path | str) -> Changes:
     """Removes the documents of files, by the names that were given, or of all files in a folder.
 
     Raises DataError for a name that the index does not have.
@@ -231,15 +231,15 @@ def _settings(store: Store, config: IndexConfig | None) -> IndexConfig:
     stored = store.get("config")
     if stored is None:
         return config or IndexConfig()
-    found = IndexConfig.of_json(stored)
-    if config is not None and config != found:
-        mine, own = config.as_json(), found.as_json()
+    stored_config = IndexConfig.of_json(stored)
+    if config is not None and config != stored_config:
+        mine, own = config.as_json(), stored_config.as_json()
         other = ", ".join(name for name in mine if mine[name] != own[name])
         raise UsageError(
             f"{store.folder} was made with other settings ({other}). Leave them out to keep its own, choose another "
             "folder, or pass --overwrite to make it again."
         )
-    return found
+    return stored_config
 
 
 def _update(store: Store, names: Sequence[str], config: IndexConfig, changes: Changes) -> None:
@@ -310,14 +310,14 @@ def _embed(store: Store, embedder: Embedder) -> int:
     model, number = embedder.load(), int(store.get("vector_files") or 0)
     with console.progress("vectors", total=len(ids), unit="passages") as advance:
         for start in range(0, len(ids), FILE_ROWS):
-            part, found = ids[start : start + FILE_ROWS], []
+            part, vectors = ids[start : start + FILE_ROWS], []
             for first in range(0, len(part), EMBEDDED):
                 texts = [passage.whole for passage in store.passages(part[first : first + EMBEDDED])]
-                found.append(models.embed_texts(model, texts))
+                vectors.append(models.embed_texts(model, texts))
                 advance(len(texts))
             number += 1
             name = f"vectors-{number:06}.safetensors"
-            row = (name, write(store.folder / name, part, np.concatenate(found)), part[0], part[-1])
+            row = (name, write_vectors(store.folder / name, part, np.concatenate(vectors)), part[0], part[-1])
             store.db.execute("INSERT INTO vectors VALUES (?, ?, ?, ?)", row)
     store.put("vector_files", number)
     store.put("embedded", ids[-1])
@@ -331,41 +331,46 @@ def _stored(name: str) -> str:
 
 def _content(name: str) -> str:
     try:
-        return readers.source_hash(name)
+        return readers.hash_source(name)
     except (DataError, OSError):
         return ""  # the reader says why; the next call tries again
 
 
 def _add_source(store: Store, name: str, config: IndexConfig, changes: Changes) -> None:
     number = 0
-    for found in _or_none(name, readers.read(name, config.reading)):
-        if isinstance(found, BadRecord):
-            store.reject(replace(found, where=_stored(found.where)))
+    for document in _or_none(name, readers.read_documents(name, config.reading)):
+        if isinstance(document, BadRecord):
+            store.reject(replace(document, where=_stored(document.where)))
             changes.rejected += 1
-            changes.reasons[found.reason] += 1
+            changes.reasons[document.reason] += 1
             continue
         number += 1
         changes.documents += 1
-        changes.passages += _add_document(store, _stored(name), number, found, config)
+        changes.passages += _add_document(store, _stored(name), number, document, config)
 
 
-def _or_none(name: str, found: readers.Found) -> readers.Found:
+def _or_none(name: str, documents: readers.DocumentStream) -> readers.DocumentStream:
     """Yields the same, and for a file without anything the reason."""
     empty = True
-    for one in found:
+    for one in documents:
         empty = False
         yield one
     if empty:
         yield BadRecord(0, "no text in this file", where=name)
 
 
-def _add_document(store: Store, source: str, number: int, found: Document, config: IndexConfig) -> int:
-    document = store.add_document(source, number, found.name, found.title, found.page, found.text)
-    count, line, seen = 0, found.line or found.row, 0
-    for start, stop in passages(found.text, config.passage_words) if found.text.strip() else [(0, 0)]:
-        text = found.text[start:stop]
-        if found.line and "\n" in found.text:
-            line, seen = line + found.text.count("\n", seen, start) - found.text.count("\n", start, seen), start
-        store.add_passage(document, start, line, text, config.terms_of(found.title, text))
+def _add_document(store: Store, source: str, number: int, document_read: SourceDocument, config: IndexConfig) -> int:
+    document = store.add_document(
+        source, number, document_read.name, document_read.title, document_read.page, document_read.text
+    )
+    count, line, counted = 0, document_read.line or document_read.row, 0
+    for start, stop in passages(document_read.text, config.passage_words) if document_read.text.strip() else [(0, 0)]:
+        text = document_read.text[start:stop]
+        if document_read.line and "\n" in document_read.text:
+            line, counted = (
+                line + document_read.text.count("\n", counted, start) - document_read.text.count("\n", start, counted),
+                start,
+            )
+        store.add_passage(document, start, line, text, config.terms_of(document_read.title, text))
         count += 1
     return count

@@ -38,11 +38,11 @@ def embed_texts(embedder: Predictor, texts: Sequence[str], role: str = "passage"
     prompt = next((prompts[name] for name in PROMPTS[role] if name in prompts), task.prompt)
     if prompt != task.prompt:
         embedder = embedder.replace(task_or_none=task.with_prompt(prompt))
-    found = np.zeros((len(texts), task.width(embedder.engine.facts.hidden_size)), np.float32)
+    sums = np.zeros((len(texts), task.width(embedder.engine.facts.hidden_size)), np.float32)
     filled = [number for number, text in enumerate(texts) if text.strip()]
     if filled:
-        found[filled] = [np.asarray(answer.label) for answer in embedder.predict([texts[number] for number in filled])]
-    vectors: Float = found / np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), 1e-12)
+        sums[filled] = [np.asarray(answer.label) for answer in embedder.predict([texts[number] for number in filled])]
+    vectors: Float = sums / np.maximum(np.linalg.norm(sums, axis=-1, keepdims=True), 1e-12)
     return vectors
 
 
@@ -76,7 +76,7 @@ def passage_relevance(ranker: Predictor, question: str, texts: Sequence[str]) ->
 
 
 @dataclass(frozen=True)
-class Answer:
+class PassageAnswer:
     """A span of a passage. score: its logits minus those of no answer; passage: its number among the texts."""
 
     text: str
@@ -91,17 +91,17 @@ class Answer:
         return {"text": self.text, "start": self.start, "end": self.end, "score": round(self.score, 4)}
 
 
-def span_answers(reader: Predictor, question: str, texts: Sequence[str]) -> list[Answer]:
+def span_answers(reader: Predictor, question: str, texts: Sequence[str]) -> list[PassageAnswer]:
     """Returns the best span of each text that has one, best first. Raises UsageError for a model of another task."""
     task = reader.task
     if not isinstance(task, Spans):
         raise UsageError("This model gives no answers: fine-tune one with --task span.")
-    found = []
+    answers = []
     filled = [number for number, text in enumerate(texts) if text.strip()]  # a document may be a title alone
     read = reader.predict([(question, texts[number]) for number in filled]) if filled else ()
-    for number, given in zip(filled, map(task.spans_of, read), strict=True):
-        if given.spans:
-            span, score = given.spans[0], -given.label.no_answer
-            silent = given.threshold is not None and given.label.no_answer > given.threshold
-            found.append(Answer(span.text, span.start, span.end, score, number, silent))
-    return sorted(found, key=lambda answer: -answer.score)
+    for number, answer in zip(filled, map(task.spans_of, read), strict=True):
+        if answer.spans:
+            span, score = answer.spans[0], -answer.label.no_answer
+            silent = answer.threshold is not None and answer.label.no_answer > answer.threshold
+            answers.append(PassageAnswer(span.text, span.start, span.end, score, number, silent))
+    return sorted(answers, key=lambda answer: -answer.score)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from bertie.apps.search.questions import Question
+from bertie.apps.search.questions import SearchQuestion
 from bertie.apps.search.searcher import Searcher
 from bertie.apps.search.store import Passage
 
@@ -40,9 +40,9 @@ class Left:
         return f"{few}. Ask for fewer, or index more documents." + (f" {absent}." if self.without_document else "")
 
 
-def negatives(
+def mine_negatives(
     searcher: Searcher,
-    questions: Sequence[Question],
+    questions: Sequence[SearchQuestion],
     *,
     count: int,
     form: NegativesForm = "lists",
@@ -68,9 +68,9 @@ def negatives(
             left.without_document += 1
             continue
         ranking = [*searcher.search(question.text, 0, vector=vector).rankings.values()][-1]  # without snippets
-        found = searcher.store.passages([passage for passage, _ in ranking])
-        wrong = [passage for passage in found if _is_wrong(passage, question, documents)]
-        right = _answering(searcher, found, question, documents)
+        passages = searcher.store.passages([passage for passage, _ in ranking])
+        wrong = [passage for passage in passages if _is_wrong(passage, question, documents)]
+        right = _answering(searcher, passages, question, documents)
         if right is None or len(wrong) < count:
             left.without_negatives += 1
             continue
@@ -88,16 +88,16 @@ def negatives(
                 yield {"question": question.text, "sentence": text, "label": int(number == place)}
 
 
-def _is_wrong(passage: Passage, question: Question, documents: Mapping[int, float]) -> bool:
+def _is_wrong(passage: Passage, question: SearchQuestion, documents: Mapping[int, float]) -> bool:
     return passage.document not in documents and not any(text in passage.text for text in question.answers if text)
 
 
 def _answering(
-    searcher: Searcher, found: Sequence[Passage], question: Question, documents: Mapping[int, float]
+    searcher: Searcher, passages: Sequence[Passage], question: SearchQuestion, documents: Mapping[int, float]
 ) -> Passage | None:
     """Returns the passage of the best document that has an answer, or else the one that is ranked highest."""
     best = max(documents, key=lambda document: documents[document])
     own = searcher.store.passages_of(best)
     holding = [passage for passage in own if any(text in passage.text for text in question.answers if text)]
-    ranked = [passage for passage in found if passage.document == best]
+    ranked = [passage for passage in passages if passage.document == best]
     return next(iter(holding or ranked or own), None)

@@ -14,22 +14,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bertie.apps.search.engine import Float, Ranking
-from bertie.apps.search.vectors import Gone, VectorFile, int8_rows, nearest
+from bertie.apps.search.engine import Float, RankedPassages
+from bertie.apps.search.vectors import Gone, VectorFile, find_nearest_rows, int8_rows
 from bertie.platform import DataError, File, UsageError
 
-Vectors = Literal["auto", "exact", "approximate"]
+VectorSearch = Literal["auto", "exact", "approximate"]
 LARGE = 1_000_000  # vectors: below, every one is compared
 FRESH = 0.1  # of the vectors may be newer than the graph
 WIDER = 4  # candidates for each passage that is wanted
 
 
-def wanted(how: Vectors, rows: int, has_graph: bool) -> bool:
+def needs_graph(how: VectorSearch, rows: int, has_graph: bool) -> bool:
     """Returns whether an index of so many vectors gets a graph. auto keeps the one that there is."""
     return how == "approximate" or (how == "auto" and (has_graph or rows >= LARGE))
 
 
-def write(path: Path, files: Sequence[VectorFile], old: Path | None, last: int) -> str:
+def write_graph(path: Path, files: Sequence[VectorFile], old: Path | None, last: int) -> str:
     """Writes the graph of all vectors, complete on disk when this returns. -> its hash
 
     old: a graph of the vectors up to passage `last`, to which the others are added; None: all are added.
@@ -47,32 +47,32 @@ def write(path: Path, files: Sequence[VectorFile], old: Path | None, last: int) 
     return File(path).hash
 
 
-def opened(path: Path) -> object:
+def open_graph(path: Path) -> object:
     """Returns a graph, memory-mapped. Raises DataError when it is damaged, Gone when it is missing."""
     if not path.is_file():
         raise Gone(path)
     try:
-        found = _library().restore(str(path), view=True)
+        graph = _library().restore(str(path), view=True)
     except (ValueError, RuntimeError) as error:
         raise DataError(f"{path} is damaged ({error}). {_AGAIN}") from None
-    if found is None:
+    if graph is None:
         raise DataError(f"{path} is damaged. {_AGAIN}")
-    return found
+    return graph
 
 
-def near(graph: Any, last: int, files: Sequence[VectorFile], vector: Float, top: int) -> Ranking:
+def find_near_passages(graph: Any, last: int, files: Sequence[VectorFile], vector: Float, top: int) -> RankedPassages:
     """Returns (passage, score) of the nearest vectors: of the graph approximately, of the passages after `last`
     exactly. (H,)"""
     fresh = [file for file in files if len(file.ids) and file.ids[0] > last]
-    asked, _ = int8_rows(vector[None])
-    keys = np.sort(graph.search(asked[0], min(WIDER * top, len(graph))).keys.astype(np.int64))
-    found = nearest(fresh, vector[None], top)[0]
+    question, _ = int8_rows(vector[None])
+    keys = np.sort(graph.search(question[0], min(WIDER * top, len(graph))).keys.astype(np.int64))
+    rows = find_nearest_rows(fresh, vector[None], top)[0]
     for file in files:
         ids = keys[(keys >= file.ids[0]) & (keys <= file.ids[-1])] if len(file.ids) else keys[:0]
         at = np.searchsorted(file.ids, ids)
         scores = (file.rows[at].astype(np.float32) @ vector) * file.scale[at]
-        found += zip(ids.tolist(), scores.tolist(), strict=True)
-    return sorted(found, key=lambda one: (-one[1], one[0]))[:top]
+        rows += zip(ids.tolist(), scores.tolist(), strict=True)
+    return sorted(rows, key=lambda one: (-one[1], one[0]))[:top]
 
 
 _AGAIN = "Make it again: bertie index INPUT -o INDEX --vectors exact, and then --vectors approximate."

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertie.apps.search.engine import Float, Ranking
-from bertie.apps.search.remote import Remote, Row
+from bertie.apps.search.engine import Float, RankedPassages
+from bertie.apps.search.remote import RemoteIndex, RemotePassage
 from bertie.apps.search.store import MAX_TERMS
 from bertie.platform import DataError, UsageError
 
@@ -30,7 +30,7 @@ _FIELDS = {name: kind for names, kind in _KINDS.items() for name in names.split(
 _NEIGHBORS = {"name": "hnsw", "engine": "lucene", "space_type": "innerproduct"}
 
 
-class OpenSearch(Remote):
+class OpenSearch(RemoteIndex):
     """An index of an OpenSearch server, e.g. url="http://localhost:9200" or "https://user:password@host:9200"."""
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -44,23 +44,23 @@ class OpenSearch(Remote):
         self.failures = (opensearchpy.exceptions.OpenSearchException, ValueError)
         self.client: Any = self.called(opensearchpy.OpenSearch, hosts=[url], timeout=60)
 
-    def matches(self, terms: Sequence[str], top: int) -> Ranking:
+    def matches(self, terms: Sequence[str], top: int) -> RankedPassages:
         """Returns the best passages with any of the terms, by BM25 with k1 1.2 and b 0.75."""
-        asked = " ".join(terms[: 16 * MAX_TERMS])  # the server allows 1,024 clauses
-        return self._best({"match": {"terms": {"query": asked}}}, top) if asked else []
+        query = " ".join(terms[: 16 * MAX_TERMS])  # the server allows 1,024 clauses
+        return self._best({"match": {"terms": {"query": query}}}, top) if query else []
 
-    def nearest(self, vector: Float, top: int) -> Ranking:
+    def nearest(self, vector: Float, top: int) -> RankedPassages:
         """Returns the passages with the nearest vectors, as the server's approximate index finds them. (H,)
 
         The server's score of a product p is 1 + p, or 1 / (1 - p) below 0.
         """
-        found = self._best({"knn": {"vector": {"vector": vector.tolist(), "k": top}}}, top)
-        return [(passage, score - 1 if score >= 1 else 1 - 1 / score) for passage, score in found]
+        hits = self._best({"knn": {"vector": {"vector": vector.tolist(), "k": top}}}, top)
+        return [(passage, score - 1 if score >= 1 else 1 - 1 / score) for passage, score in hits]
 
-    def _best(self, query: dict[str, object], top: int) -> Ranking:
+    def _best(self, query: dict[str, object], top: int) -> RankedPassages:
         body = {"query": query, "size": min(top, _MAX_HITS), "_source": False}
-        found = self.called(self.client.search, index=self.name, body=body)
-        return [(int(hit["_id"]), float(hit["_score"])) for hit in found["hits"]["hits"]]
+        answer = self.called(self.client.search, index=self.name, body=body)
+        return [(int(hit["_id"]), float(hit["_score"])) for hit in answer["hits"]["hits"]]
 
     def close(self) -> None:
         """Ends the connection."""
@@ -70,9 +70,9 @@ class OpenSearch(Remote):
         """Returns the settings of the index; None where there is no such index."""
         if not self.called(self.client.indices.exists, index=self.name):
             return None
-        found = self.called(self.client.indices.get_mapping, index=self.name)
-        kept: dict[str, Any] = next(iter(found.values()))["mappings"].get("_meta", {}).get(META, {})
-        return kept
+        reply = self.called(self.client.indices.get_mapping, index=self.name)
+        meta: dict[str, Any] = next(iter(reply.values()))["mappings"].get("_meta", {}).get(META, {})
+        return meta
 
     def store_settings(self, settings: dict[str, object]) -> None:
         """Replaces the settings, which are kept with the mapping."""
@@ -100,7 +100,7 @@ class OpenSearch(Remote):
 
     def ids(self) -> set[int]:
         """Returns the passages that the index has, asked for in the order of their numbers."""
-        found, after = set[int](), -1
+        numbers, after = set[int](), -1
         while True:
             body = {
                 "query": {"range": {"id": {"gt": after}}},
@@ -110,25 +110,25 @@ class OpenSearch(Remote):
             }
             hits = self.called(self.client.search, index=self.name, body=body)["hits"]["hits"]
             if not hits:
-                return found
+                return numbers
             after = int(hits[-1]["_id"])
-            found |= {int(hit["_id"]) for hit in hits}
+            numbers |= {int(hit["_id"]) for hit in hits}
 
     def fields(self, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
         """Returns the payload of passages."""
         if not ids:
             return {}
         body = {"ids": [str(i) for i in ids]}
-        found = self.called(self.client.mget, index=self.name, body=body)
-        return {int(one["_id"]): one["_source"] for one in found["docs"] if one.get("found")}
+        reply = self.called(self.client.mget, index=self.name, body=body)
+        return {int(one["_id"]): one["_source"] for one in reply["docs"] if one.get("found")}
 
     def rows(self, field: str, value: Any) -> list[dict[str, Any]]:
         """Returns the payloads with this value of a field."""
         body = {"query": {"term": {field: value}}, "size": _MAX_HITS}
-        found = self.called(self.client.search, index=self.name, body=body)
-        return [hit["_source"] for hit in found["hits"]["hits"]]
+        reply = self.called(self.client.search, index=self.name, body=body)
+        return [hit["_source"] for hit in reply["hits"]["hits"]]
 
-    def add(self, rows: Sequence[Row]) -> None:
+    def add(self, rows: Sequence[RemotePassage]) -> None:
         """Adds passages."""
         lines: list[dict[str, Any]] = []
         for row in rows:
@@ -146,8 +146,8 @@ class OpenSearch(Remote):
         self.called(self.client.indices.refresh, index=self.name)
 
     def _bulk(self, lines: list[dict[str, object]]) -> None:
-        found = self.called(self.client.bulk, index=self.name, body=lines)
-        for item in found["items"] if found.get("errors") else ():
+        reply = self.called(self.client.bulk, index=self.name, body=lines)
+        for item in reply["items"] if reply.get("errors") else ():
             (one,) = item.values()
             if "error" in one:
                 raise DataError(f"{self.where} refused a passage: {one['error'].get('reason', one['error'])}")

@@ -46,9 +46,9 @@ def _paragraphs(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _trimmed(text: str, first: int, last: int) -> Iterator[tuple[int, int]]:
-    found = _FILLED.search(text, first, last)
-    if found:
-        yield found.start(), first + len(text[first:last].rstrip())
+    match = _FILLED.search(text, first, last)
+    if match:
+        yield match.start(), first + len(text[first:last].rstrip())
 
 
 def _words(text: str, first: int, last: int) -> int:

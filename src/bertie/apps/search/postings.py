@@ -37,12 +37,12 @@ Lengths = NDArray[np.uint32]
 Float = NDArray[np.float32]
 
 
-def packed(rows: Sequence[int] | _Rows, times: Sequence[int] | Times) -> bytes:
+def pack_postings(rows: Sequence[int] | _Rows, times: Sequence[int] | Times) -> bytes:
     """Returns the arrays of a term as bytes: two for each row, and then one for each number of times."""
     return np.asarray(rows, "<u2").tobytes() + np.asarray(times, np.uint8).tobytes()
 
 
-def unpacked(data: bytes) -> tuple[_Rows, Times]:
+def unpack_postings(data: bytes) -> tuple[_Rows, Times]:
     """Returns the rows that have a term, and how often each has it. (P,)"""
     count = len(data) // 3
     return np.frombuffer(data, "<u2", count), np.frombuffer(data, np.uint8, offset=2 * count)
@@ -84,14 +84,14 @@ class Postings:
     def flush(self) -> None:
         """Writes what was added."""
         if self._lengths:
-            found = self.db.execute("SELECT lengths, gone FROM blocks WHERE block = ?", (self._block,)).fetchone()
-            before = np.frombuffer(found[0], "<u4") if found else np.zeros(0, np.uint32)
+            row = self.db.execute("SELECT lengths, gone FROM blocks WHERE block = ?", (self._block,)).fetchone()
+            before = np.frombuffer(row[0], "<u4") if row else np.zeros(0, np.uint32)
             rows, lengths = np.array(self._lengths).T
             lengths_N = np.zeros(max(len(before), int(rows.max()) + 1), "<u4")
             lengths_N[: len(before)] = before
             lengths_N[rows] = lengths
-            self._put(self._block, lengths_N, found[1] if found else 0)
-            self.db.executemany("INSERT OR REPLACE INTO postings VALUES (?, ?, ?)", self._merged(new=found is None))
+            self._put(self._block, lengths_N, row[1] if row else 0)
+            self.db.executemany("INSERT OR REPLACE INTO postings VALUES (?, ?, ?)", self._merged(new=row is None))
         self._lengths.clear()
         self._terms.clear()
 
@@ -101,10 +101,10 @@ class Postings:
             rows, times = self._terms[term]
             old = None if new else self.db.execute(sql, (self._block, term)).fetchone()
             if old:
-                old_rows, old_times = unpacked(old[0])
-                data = packed(np.append(old_rows, rows), np.append(old_times, np.frombuffer(times, np.uint8)))
+                old_rows, old_times = unpack_postings(old[0])
+                data = pack_postings(np.append(old_rows, rows), np.append(old_times, np.frombuffer(times, np.uint8)))
             else:
-                data = packed(np.frombuffer(rows, np.uint16), np.frombuffer(times, np.uint8))
+                data = pack_postings(np.frombuffer(rows, np.uint16), np.frombuffer(times, np.uint8))
             yield self._block, term, data
 
     def remove(self, passages: Iterable[int]) -> None:
@@ -113,10 +113,10 @@ class Postings:
         for passage in passages:
             by_block[passage // POSTINGS_BLOCK].append(passage % POSTINGS_BLOCK)
         for block, rows in sorted(by_block.items()):
-            found = self.db.execute("SELECT lengths, gone FROM blocks WHERE block = ?", (block,)).fetchone()
-            if found is None:  # passages without terms
+            row = self.db.execute("SELECT lengths, gone FROM blocks WHERE block = ?", (block,)).fetchone()
+            if row is None:  # passages without terms
                 continue
-            lengths_N, gone = np.frombuffer(found[0], "<u4").copy(), found[1]
+            lengths_N, gone = np.frombuffer(row[0], "<u4").copy(), row[1]
             lengths_N[rows] = 0
             gone += len(rows)
             if gone > np.count_nonzero(lengths_N):
@@ -129,10 +129,10 @@ class Postings:
         sql = "SELECT term, rows FROM postings WHERE block = ?"
         changed: list[tuple[bytes, str]] = []
         for term, data in self.db.execute(sql, (block,)):
-            rows, times = unpacked(data)
-            kept = lengths_N[rows] > 0
-            if not kept.all():
-                changed.append((packed(rows[kept], times[kept]), term))
+            rows, times = unpack_postings(data)
+            left = lengths_N[rows] > 0
+            if not left.all():
+                changed.append((pack_postings(rows[left], times[left]), term))
         self.db.executemany(
             "DELETE FROM postings WHERE block = ? AND term = ?", [(block, term) for data, term in changed if not data]
         )
@@ -158,7 +158,7 @@ class Postings:
     def of_block(self, block: int) -> Iterator[tuple[str, _Rows, Times]]:
         """Yields the terms of a block with their arrays."""
         for term, data in self.db.execute("SELECT term, rows FROM postings WHERE block = ?", (block,)):
-            yield term, *unpacked(data)
+            yield term, *unpack_postings(data)
 
     def mean_length(self) -> float:
         """Returns the mean number of terms of a passage that has some."""
@@ -177,32 +177,33 @@ class Postings:
 
     def sizes(self, terms: Iterable[str], state: State) -> Counter[str]:
         """Returns how many passages have each term, removed ones included; no entry for a term that none has."""
-        found: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
         for block in state.norms:
             for term, size in self._asked(block, terms, "length(rows)"):
-                found[term] += size // 3
-        return found
+                sizes[term] += size // 3
+        return sizes
 
-    def best(self, wanted: Mapping[str, int], top: int, state: State) -> list[tuple[int, float]]:
+    def best(self, query: Mapping[str, int], top: int, state: State) -> list[tuple[int, float]]:
         """Returns (passage, BM25 score) of the passages with the highest scores, best first.
 
-        wanted: the terms, and how often the question has each. The idf is that of Lucene: log(1 + (N - n + .5) /
+        query: the terms, and how often the question has each. The idf is that of Lucene: log(1 + (N - n + .5) /
         (n + .5)).
         """
-        found = {
-            block: {term: unpacked(data) for term, data in self._asked(block, wanted, "rows")} for block in state.norms
+        blocks = {
+            block: {term: unpack_postings(data) for term, data in self._asked(block, query, "rows")}
+            for block in state.norms
         }
         holding: Counter[str] = Counter()
-        for block, terms in found.items():
+        for block, terms in blocks.items():
             norm_N, gaps = state.norms[block]
             for term, (rows, _) in terms.items():
                 holding[term] += int(np.isfinite(norm_N[rows]).sum()) if gaps else len(rows)
         weights = {
-            term: np.float32(wanted[term] * (K1 + 1) * np.log1p((state.passages - n + 0.5) / (n + 0.5)))
+            term: np.float32(query[term] * (K1 + 1) * np.log1p((state.passages - n + 0.5) / (n + 0.5)))
             for term, n in holding.items()
         }
         best: list[tuple[int, float]] = []
-        for block, terms in found.items():
+        for block, terms in blocks.items():
             norm_N, _ = state.norms[block]
             scores_N = np.zeros(len(norm_N), np.float32)
             for term, (rows, times) in terms.items():

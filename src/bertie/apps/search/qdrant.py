@@ -15,8 +15,8 @@ from typing import Any
 
 import xxhash
 
-from bertie.apps.search.engine import Float, Ranking
-from bertie.apps.search.remote import MEAN, Remote, Row
+from bertie.apps.search.engine import Float, RankedPassages
+from bertie.apps.search.remote import MEAN, RemoteIndex, RemotePassage
 from bertie.platform import UsageError
 
 K1, B = 1.2, 0.75
@@ -24,7 +24,7 @@ WORDS, NEAR = "words", "vector"
 _MAX_POINTS = 10_000  # points in one answer
 
 
-class Qdrant(Remote):
+class Qdrant(RemoteIndex):
     """A collection of a Qdrant server, e.g. url="http://localhost:6333", or of a local folder."""
 
     def __init__(self, folder: Path, url: str) -> None:
@@ -47,20 +47,20 @@ class Qdrant(Remote):
             return self.called(self._open, path=self.url)
         return self.called(self._open, url=self.url, timeout=60, check_compatibility=False)
 
-    def matches(self, terms: Sequence[str], top: int) -> Ranking:
+    def matches(self, terms: Sequence[str], top: int) -> RankedPassages:
         """Returns the best passages with any of the terms, by BM25 with k1 1.2 and b 0.75."""
-        asked = Counter(map(_number, terms))
-        query = self.models.SparseVector(indices=[*asked], values=[*map(float, asked.values())])
-        return self._best(query, WORDS, top) if asked else []
+        weights = Counter(map(_number, terms))
+        query = self.models.SparseVector(indices=[*weights], values=[*map(float, weights.values())])
+        return self._best(query, WORDS, top) if weights else []
 
-    def nearest(self, vector: Float, top: int) -> Ranking:
+    def nearest(self, vector: Float, top: int) -> RankedPassages:
         """Returns the passages with the nearest vectors. (H,)"""
         return self._best(vector.tolist(), NEAR, top)
 
-    def _best(self, query: object, using: str, top: int) -> Ranking:
-        asked = {"query": query, "using": using, "limit": top, "with_payload": False}
-        found = self.called(self.client.query_points, self.name, **asked)
-        return [(int(point.id), float(point.score)) for point in found.points]
+    def _best(self, query: object, using: str, top: int) -> RankedPassages:
+        query_options = {"query": query, "using": using, "limit": top, "with_payload": False}
+        reply = self.called(self.client.query_points, self.name, **query_options)
+        return [(int(point.id), float(point.score)) for point in reply.points]
 
     def close(self) -> None:
         """Ends the connection."""
@@ -72,8 +72,8 @@ class Qdrant(Remote):
             return None
         if not self.called(self.client.collection_exists, self.name):
             return None
-        found: dict[str, Any] = self.called(self.client.get_collection, self.name).config.metadata or {}
-        return found
+        metadata: dict[str, Any] = self.called(self.client.get_collection, self.name).config.metadata or {}
+        return metadata
 
     def store_settings(self, settings: dict[str, object]) -> None:
         """Replaces the settings."""
@@ -100,8 +100,8 @@ class Qdrant(Remote):
 
     def fields(self, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
         """Returns the payload of passages."""
-        found = self.called(self.client.retrieve, self.name, [*ids]) if ids else ()
-        return {int(point.id): point.payload for point in found}
+        points = self.called(self.client.retrieve, self.name, [*ids]) if ids else ()
+        return {int(point.id): point.payload for point in points}
 
     def rows(self, field: str, value: Any) -> list[dict[str, Any]]:
         """Returns the payloads with this value of a field."""
@@ -110,22 +110,22 @@ class Qdrant(Remote):
         return [point.payload for point in self._all(models.Filter(must=[condition]), payload=True)]
 
     def _all(self, condition: object, *, payload: bool) -> list[Any]:
-        found, after = list[object](), None
+        result, after = list[object](), None
         while True:
-            asked = {"scroll_filter": condition, "limit": _MAX_POINTS, "offset": after, "with_payload": payload}
-            points, after = self.called(self.client.scroll, self.name, **asked)
-            found += points
+            request = {"scroll_filter": condition, "limit": _MAX_POINTS, "offset": after, "with_payload": payload}
+            points, after = self.called(self.client.scroll, self.name, **request)
+            result += points
             if after is None:
-                return found
+                return result
 
-    def add(self, rows: Sequence[Row]) -> None:
+    def add(self, rows: Sequence[RemotePassage]) -> None:
         """Adds passages."""
         points = [
             self.models.PointStruct(id=row.passage.id, payload=row.payload(), vector=self._vectors(row)) for row in rows
         ]
         self.called(self.client.upsert, self.name, points, wait=True)
 
-    def _vectors(self, row: Row) -> dict[str, object]:
+    def _vectors(self, row: RemotePassage) -> dict[str, object]:
         mean = float(self.get(MEAN) or 1)
         norm = K1 * (1 - B + B * len(row.terms) / mean)
         weights = {term: times * (K1 + 1) / (times + norm) for term, times in Counter(map(_number, row.terms)).items()}

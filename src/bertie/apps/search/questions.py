@@ -19,7 +19,7 @@ _IDS = ("_id", "id", "query-id")
 
 
 @dataclass(frozen=True)
-class Question:
+class SearchQuestion:
     """A question. relevant: name of a document -> grade; context: the text of the document instead."""
 
     text: str
@@ -34,7 +34,7 @@ class Question:
         return {i: grade for name, grade in self.relevant.items() for i in store.documents_named(name) if grade > 0}
 
 
-def read(path: Path | str, qrels: Path | str | None = None) -> list[Question]:
+def read_questions(path: Path | str, qrels: Path | str | None = None) -> list[SearchQuestion]:
     """Returns the questions of a file. qrels: the table of relevance, for questions with ids.
 
     Raises DataError for a missing or unreadable file, and where no question has a document.
@@ -43,23 +43,23 @@ def read(path: Path | str, qrels: Path | str | None = None) -> list[Question]:
     if not path.is_file():
         raise DataError(f"{path} does not exist.")
     if path.suffix.lower() == ".json":
-        found = [
+        questions = [
             _of_example(row) for row in SourceFile(path).questions() if isinstance(row, Example) and row.label != ()
         ]
     else:
-        found = [*_of_rows(path, _relevance(Path(qrels)) if qrels else None)]
-    if not any(question.context or question.relevant for question in found):
+        questions = [*_of_rows(path, _relevance(Path(qrels)) if qrels else None)]
+    if not any(question.context or question.relevant for question in questions):
         raise DataError(
             f"{path} has no question with a document: it needs a column context or relevant, or pass --qrels FILE."
         )
-    return found
+    return questions
 
 
-def _of_example(row: Example) -> Question:
-    return Question(row.texts[0], context=row.texts[1], answers=tuple(text for text, _ in row.label or ()))
+def _of_example(row: Example) -> SearchQuestion:
+    return SearchQuestion(row.texts[0], context=row.texts[1], answers=tuple(text for text, _ in row.label or ()))
 
 
-def _of_rows(path: Path, graded: Mapping[str, Mapping[str, float]] | None) -> Iterator[Question]:
+def _of_rows(path: Path, graded: Mapping[str, Mapping[str, float]] | None) -> Iterator[SearchQuestion]:
     for line, row, fields in SourceFile(path).objects():  # with its lists and objects
         text = None if isinstance(row, BadRecord) else next((row[name] for name in _TEXTS if row.get(name)), None)
         if isinstance(row, BadRecord) or not isinstance(text, str):
@@ -67,7 +67,7 @@ def _of_rows(path: Path, graded: Mapping[str, Mapping[str, float]] | None) -> It
         if graded is not None:
             name = next((str(row[name]) for name in _IDS if row.get(name) not in (None, "")), "")
             if name in graded:  # the others have no judgment
-                yield Question(text, graded[name])
+                yield SearchQuestion(text, graded[name])
             continue
         try:
             grades, answers = _grades(fields.get("relevant")), _texts(fields.get("answers"))
@@ -75,7 +75,7 @@ def _of_rows(path: Path, graded: Mapping[str, Mapping[str, float]] | None) -> It
             raise DataError(
                 f"{path}:{line}: relevant must be ids, or an object of ids and grades; answers must be texts."
             ) from None
-        yield Question(text, grades, str(row.get("context") or ""), answers)
+        yield SearchQuestion(text, grades, str(row.get("context") or ""), answers)
 
 
 def _grades(value: Any) -> dict[str, float]:
@@ -96,7 +96,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 def _relevance(path: Path) -> dict[str, dict[str, float]]:
     """Returns question -> {document: grade} of a table: BEIR's with a header, or trec_eval's four columns."""
-    found: dict[str, dict[str, float]] = {}
+    grades: dict[str, dict[str, float]] = {}
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -106,9 +106,9 @@ def _relevance(path: Path) -> dict[str, dict[str, float]]:
         if not line.strip():
             continue
         try:
-            found.setdefault(cells[0].strip(), {})[cells[-2].strip()] = float(cells[-1])
+            grades.setdefault(cells[0].strip(), {})[cells[-2].strip()] = float(cells[-1])
         except (IndexError, ValueError) as error:
             if number == 1 and isinstance(error, ValueError):
                 continue  # the header
             raise DataError(f"{path}:{number} is not `question document grade`.") from None
-    return found
+    return grades

@@ -34,7 +34,7 @@ IDS, TITLES, TEXTS = ("_id", "id", "docid"), ("title",), ("text", "passage", "co
 
 
 @dataclass(frozen=True)
-class Document:
+class SourceDocument:
     """A text with its place: `line` of its first character in the file, from 1; 0 where a format has no lines.
 
     name: its id, where the file has ids. page: of a PDF, from 1. row: the line of a row of a table, instead of `line`.
@@ -57,11 +57,11 @@ class Reading:
     encoding: str = "utf-8"
 
 
-Found = Iterator[Document | BadRecord]
-_Reader = Callable[[str, Reading], Found]
+DocumentStream = Iterator[SourceDocument | BadRecord]
+_Reader = Callable[[str, Reading], DocumentStream]
 
 
-def table(path: str, reading: Reading) -> Found:
+def read_table_rows(path: str, reading: Reading) -> DocumentStream:
     """Rows of csv, tsv, jsonl, json, parquet and xlsx: a text, and a title and an id where there are columns for
     them."""
     for line, row in SourceFile(path).rows(TableFormat.of(encoding=reading.encoding)):
@@ -78,58 +78,58 @@ def table(path: str, reading: Reading) -> Found:
         elif not (text.strip() or str(title).strip()):
             yield BadRecord(line, "empty text", where=path)
         else:
-            yield Document(text, name, str(title), row=line)
+            yield SourceDocument(text, name, str(title), row=line)
 
 
-def json(path: str, reading: Reading) -> Found:
+def json(path: str, reading: Reading) -> DocumentStream:
     """The paragraphs of a file in SQuAD's format, each once; otherwise the rows of a table."""
     with SourceFile(path).open() as file:
         squad = re.search(rb'"paragraphs"\s*:', file.read(1 << 16)) is not None
     if not squad:
-        yield from table(path, reading)
+        yield from read_table_rows(path, reading)
         return
-    seen: set[str] = set()
+    known: set[str] = set()
     for row in SourceFile(path).questions(TableFormat.of(labelled=False)):
         if isinstance(row, BadRecord):
             yield BadRecord(0, row.reason, where=path)
-        elif row.texts[1] not in seen:
-            seen.add(row.texts[1])
-            yield Document(row.texts[1])
+        elif row.texts[1] not in known:
+            known.add(row.texts[1])
+            yield SourceDocument(row.texts[1])
 
 
-def text(path: str, reading: Reading) -> Found:
+def read_text_file(path: str, reading: Reading) -> DocumentStream:
     """A plain text as one document, and WikiExtractor's output as many."""
     source = SourceFile(path, reading.encoding)
     if (kind := source.kind) == "jsonl":
-        yield from table(path, reading)
+        yield from read_table_rows(path, reading)
         return
     for one in source.documents():
-        yield one if isinstance(one, BadRecord) else Document(one[1], title=one[0], line=int(kind == "txt"))
+        yield one if isinstance(one, BadRecord) else SourceDocument(one[1], title=one[0], line=int(kind == "txt"))
 
 
-def markdown(path: str, reading: Reading) -> Found:
+def markdown(path: str, reading: Reading) -> DocumentStream:
     """Markdown as it is written, so that places are those of the file. The first heading is the title."""
-    for found in text(path, reading):
-        if isinstance(found, BadRecord):
-            yield found
+    for document in read_text_file(path, reading):
+        if isinstance(document, BadRecord):
+            yield document
             continue
-        heading = HEADING.search(CODE.sub("", found.text))
-        yield Document(found.text, title=heading[1].rstrip(" \t#").strip() if heading else "", line=1)
+        heading = HEADING.search(CODE.sub("", document.text))
+        yield SourceDocument(document.text, title=heading[1].rstrip(" \t#").strip() if heading else "", line=1)
 
 
-def web_page(path: str, reading: Reading) -> Found:
+def web_page(path: str, reading: Reading) -> DocumentStream:
     """The main text of an HTML page, without menus and footers (trafilatura). Needs the extra [documents]."""
     page = SourceFile(path).main_text()
-    yield page if isinstance(page, BadRecord) else Document(page[1], title=page[0])
+    yield page if isinstance(page, BadRecord) else SourceDocument(page[1], title=page[0])
 
 
-def pdf(path: str, reading: Reading) -> Found:
+def pdf(path: str, reading: Reading) -> DocumentStream:
     """The pages of a PDF with text, each a document (pypdf). Needs the extra [documents]."""
     _pypdf()
     yield from SourceFile(path).isolated(_pdf_pages, os.path.abspath(path), path)
 
 
-def _pdf_pages(file_path: str, path: str) -> Found:
+def _pdf_pages(file_path: str, path: str) -> DocumentStream:
     """Yields the pages of a PDF. path: its name in records."""
     pypdf, source = _pypdf(), SourceFile(file_path)
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it says of a damaged file is in the record
@@ -142,10 +142,10 @@ def _pdf_pages(file_path: str, path: str) -> Found:
                 return
             title = _whole(str(getattr(book.metadata, "title", None) or ""))
             for number, page in enumerate(book.pages, 1):
-                found = _whole(page.extract_text())
-                empty += not found.strip()
-                if found.strip():
-                    yield Document(found, title=title, page=number)
+                text = _whole(page.extract_text())
+                empty += not text.strip()
+                if text.strip():
+                    yield SourceDocument(text, title=title, page=number)
         except (MemoryError, RecursionError):
             raise
         except pypdf.errors.DependencyError:
@@ -179,9 +179,9 @@ def _whole(text: str) -> str:
 READERS: Registry[_Reader] = Registry(
     "format of documents",
     [
-        *((name, text) for name in ("txt", "rst")),
+        *((name, read_text_file) for name in ("txt", "rst")),
         ("md", markdown),
-        *((name, table) for name in ("jsonl", "csv", "tsv", "parquet", "xlsx")),
+        *((name, read_table_rows) for name in ("jsonl", "csv", "tsv", "parquet", "xlsx")),
         ("json", json),
         ("html", web_page),
         ("pdf", pdf),
@@ -201,7 +201,7 @@ def expand(inputs: list[str]) -> SourceFiles:
     return files
 
 
-def source_hash(path: str) -> str:
+def hash_source(path: str) -> str:
     """Returns a hash of a file, or of the files of packages. Raises DataError and OSError."""
     if not path.startswith(PACKAGES):
         return File(path).hash
@@ -218,16 +218,16 @@ def _names(packages: str) -> list[str]:
     return [name for part in packages.removeprefix(PACKAGES).split(",") if (name := part.strip())]
 
 
-def packages(path: str, reading: Reading) -> Found:
+def packages(path: str, reading: Reading) -> DocumentStream:
     """The documentation of installed Python packages: "python:numpy,scipy". A module is a document."""
     for package in _names(path):
-        found = PythonPackage(package)
-        for file in found.files():
-            if module := found.read(file):
-                yield Document(module.text, ".".join(file.relative_to(found.root.parent).with_suffix("").parts))
+        source = PythonPackage(package)
+        for file in source.files():
+            if module := source.read(file):
+                yield SourceDocument(module.text, ".".join(file.relative_to(source.root.parent).with_suffix("").parts))
 
 
-def read(path: str, reading: Reading) -> Found:
+def read_documents(path: str, reading: Reading) -> DocumentStream:
     """Yields the documents of a file, and the records that are none. A file that cannot be read is one record."""
     try:
         yield from (packages if path.startswith(PACKAGES) else READERS[SourceFile(path).format])(path, reading)

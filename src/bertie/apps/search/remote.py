@@ -1,6 +1,6 @@
 """A copy of an index on a server: what is the same for every engine, and how the copy is brought up to date.
 
-The folder stays what is true, and is what a killed process leaves whole. `publish` compares the numbers of the
+The folder stays what is true, and is what a killed process leaves whole. `publish_index` compares the numbers of the
 passages, which are never given twice, adds those that the server lacks and removes those that the folder lost. A
 publication that was interrupted is completed by the next one.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.apps.search.embedded import Embedded
-from bertie.apps.search.engine import Float, Ranking
+from bertie.apps.search.engine import Float, RankedPassages
 from bertie.apps.search.index import IndexConfig
 from bertie.apps.search.store import INDEX_FORMAT, Passage, document_hash
 from bertie.platform import DataError, UsageError, console
@@ -26,7 +26,7 @@ _SETTINGS = ("uid", "config", "embedder", "passages", "format")
 
 
 @dataclass(frozen=True)
-class Row:
+class RemotePassage:
     """A passage as it is sent: its terms, the hash of its document's text, and its vector where there is one. (H,)"""
 
     passage: Passage
@@ -39,7 +39,7 @@ class Row:
         return {**asdict(self.passage), "hash": self.hash}
 
 
-class Remote(ABC):
+class RemoteIndex(ABC):
     """An index on a server. Its name is that of the folder it is a copy of, in lower case.
 
     Raises:
@@ -87,8 +87,8 @@ class Remote(ABC):
 
     def passages(self, ids: Sequence[int]) -> list[Passage]:
         """Returns passages in the order of their ids; ids without a passage are left out."""
-        found = self.fields(ids)
-        return [passage_of(found[i]) for i in ids if i in found]
+        fields = self.fields(ids)
+        return [passage_of(fields[i]) for i in ids if i in fields]
 
     def documents_by_passage(self, ids: Sequence[int]) -> dict[int, int]:
         """Returns passage -> its document."""
@@ -98,10 +98,10 @@ class Remote(ABC):
         """Returns the passages of a document in order."""
         return sorted(map(passage_of, self.rows("document", document)), key=lambda one: one.start)
 
-    def called(self, request: Callable[..., Any], *given: object, **named: object) -> Any:
+    def called(self, request: Callable[..., Any], *arguments: object, **options: object) -> Any:
         """Returns what a function of the client returns. Raises DataError for its failures."""
         try:
-            return request(*given, **named)
+            return request(*arguments, **options)
         except self.failures as error:
             reason = " ".join(str(error).partition(" caused by")[0].split())[:300] or type(error).__name__
             raise DataError(f"{self.where} did not answer ({reason}). Does it run, and is --url right?") from None
@@ -110,11 +110,11 @@ class Remote(ABC):
         return sorted({int(row["document"]) for row in self.rows(field, value)})
 
     @abstractmethod
-    def matches(self, terms: Sequence[str], top: int) -> Ranking:
+    def matches(self, terms: Sequence[str], top: int) -> RankedPassages:
         """Returns the best passages with any of the terms."""
 
     @abstractmethod
-    def nearest(self, vector: Float, top: int) -> Ranking:
+    def nearest(self, vector: Float, top: int) -> RankedPassages:
         """Returns the passages with the nearest vectors. (H,)"""
 
     @abstractmethod
@@ -150,7 +150,7 @@ class Remote(ABC):
         """Returns the payloads with this value of a field."""
 
     @abstractmethod
-    def add(self, rows: Sequence[Row]) -> None:
+    def add(self, rows: Sequence[RemotePassage]) -> None:
         """Adds passages."""
 
     @abstractmethod
@@ -167,7 +167,7 @@ def passage_of(row: dict[str, Any]) -> Passage:
     return Passage(**{name: row[name] for name in Passage.__dataclass_fields__})
 
 
-def publish(folder: Path, remote: Remote, *, overwrite: bool = False) -> dict[str, int]:
+def publish_index(folder: Path, remote: RemoteIndex, *, overwrite: bool = False) -> dict[str, int]:
     """Brings the copy of an index on a server up to date. -> {"published", "removed", "passages"}
 
     Raises UsageError when the server has another index of this name, unless `overwrite`.
@@ -206,12 +206,12 @@ def publish(folder: Path, remote: Remote, *, overwrite: bool = False) -> dict[st
         store.close()
 
 
-def _rows(store: Embedded, ids: Sequence[int]) -> Iterator[list[Row]]:
+def _rows(store: Embedded, ids: Sequence[int]) -> Iterator[list[RemotePassage]]:
     config = IndexConfig.of_json(store.get("config"))
     sql = "SELECT d.hash FROM passages p JOIN documents d ON d.id = p.document WHERE p.id = ?"
     for part in (ids[start : start + SENT] for start in range(0, len(ids), SENT)):
         hashes = [store.db.execute(sql, (i,)).fetchone()[0] for i in part]
         yield [
-            Row(passage, config.terms_of(passage.title, passage.text), digest, vector)
+            RemotePassage(passage, config.terms_of(passage.title, passage.text), digest, vector)
             for passage, digest, vector in zip(store.passages(part), hashes, store.vectors_of(part), strict=True)
         ]

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from bertie.apps.search import models
 from bertie.apps.search.embedded import Embedded
-from bertie.apps.search.engine import Float, Index, Ranking
+from bertie.apps.search.engine import Float, Index, RankedPassages
 from bertie.apps.search.index import Changes, IndexConfig
-from bertie.apps.search.models import Answer, Embedder
+from bertie.apps.search.models import Embedder, PassageAnswer
 from bertie.apps.search.snippets import Snippet, snippet
 from bertie.apps.search.store import Passage
 from bertie.apps.search.vectors import Gone
@@ -36,7 +36,7 @@ _MAX_QUESTION_CHARACTERS = 2000  # characters of a question that models read
 
 
 @dataclass(frozen=True)
-class Depth:
+class SearchDepth:
     """The numbers of passages from the first stages, for re-ranking, and for reading.
 
     first: None: 100, or the number of passages that are wanted if that is higher.
@@ -59,7 +59,7 @@ class Hit:
     score: float
     ranks: Mapping[str, int]
     snippet: Snippet
-    answer: Answer | None = None
+    answer: PassageAnswer | None = None
 
     def html(self) -> str:
         """Returns the snippet with its marks as HTML."""
@@ -99,9 +99,9 @@ class Found:
 
     question: str
     hits: list[Hit]
-    answer: Answer | None = None
+    answer: PassageAnswer | None = None
     read: bool = False
-    rankings: Mapping[str, Ranking] = field(default_factory=dict)
+    rankings: Mapping[str, RankedPassages] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     def to_pandas(self) -> "pandas.DataFrame":
@@ -159,7 +159,7 @@ class Searcher:
         embedder: Predictor | Embedder | None = None,
         ranker: Predictor | None = None,
         reader: Predictor | None = None,
-        depth: Depth | None = None,
+        depth: SearchDepth | None = None,
         words: bool = True,
         fusion: str = "scores",
         rerank_alone: bool = False,
@@ -169,7 +169,7 @@ class Searcher:
         self.config = IndexConfig.of_json(self.store.get("config"))
         self._lock = threading.RLock()
         self.embedder, self.ranker, self.reader = embedder, ranker, reader
-        self.depth, self.words = depth or Depth(), words
+        self.depth, self.words = depth or SearchDepth(), words
         self.fuse, self.rerank_alone = FUSIONS[fusion], rerank_alone
         self.changes = changes
         if embedder is not None and not self.store.get("embedder"):
@@ -206,7 +206,7 @@ class Searcher:
 
     def _search(self, question: str, top: int, vector: Float | None) -> Found:
         seconds: dict[str, float] = {}
-        rankings: dict[str, Ranking] = {}
+        rankings: dict[str, RankedPassages] = {}
         first = max(top, _FIRST_PASSAGES) if self.depth.first is None else self.depth.first
         terms = self.config.terms.asked(question)
         if self.words:
@@ -227,20 +227,20 @@ class Searcher:
                 order = rankings["reranked"] = self._reranked(self.ranker, question, order, passages)
         ranks = {name: {i: rank for rank, (i, _) in enumerate(one, 1)} for name, one in rankings.items()}
         chosen = [(passages[i], score) for i, score in order if i in passages][:top]
-        best: list[Answer] = []
+        best: list[PassageAnswer] = []
         if self.reader is not None:
             with _timed(seconds, "read"):
                 best = models.span_answers(
                     self.reader, question[:_MAX_QUESTION_CHARACTERS], [one.text for one, _ in chosen[: self.depth.read]]
                 )
         own = {answer.passage: answer for answer in best if not answer.silent}
-        cut, wanted = self.config.terms.of_word(), set(terms)
+        cut, query_terms = self.config.terms.of_word(), set(terms)
         hits = [
             Hit(
                 passage,
                 score,
                 {name: of[passage.id] for name, of in ranks.items() if passage.id in of},
-                snippet(passage.text, wanted, cut, own.get(number)),
+                snippet(passage.text, query_terms, cut, own.get(number)),
                 own.get(number),
             )
             for number, (passage, score) in enumerate(chosen)
@@ -248,7 +248,9 @@ class Searcher:
         answer = best[0] if best and not best[0].silent else None
         return Found(question, hits, answer, self.reader is not None, rankings, seconds)
 
-    def _reranked(self, ranker: Predictor, question: str, order: Ranking, passages: Mapping[int, Passage]) -> Ranking:
+    def _reranked(
+        self, ranker: Predictor, question: str, order: RankedPassages, passages: Mapping[int, Passage]
+    ) -> RankedPassages:
         """Returns the first passages in the order of the model, joined with that before, and then the others."""
         head = [one for one in order[: self.depth.rerank] if one[0] in passages]
         scores = models.passage_relevance(
@@ -273,7 +275,7 @@ def _vectors(embedder: Predictor | Embedder, questions: Sequence[str]) -> Float:
     return models.embed_texts(model, [question[:_MAX_QUESTION_CHARACTERS] for question in questions], "query")
 
 
-def by_scores(rankings: Sequence[Ranking]) -> Ranking:
+def by_scores(rankings: Sequence[RankedPassages]) -> RankedPassages:
     """Joins rankings: the mean of their scores, each from 0 for its last passage to 1 for its first.
 
     A passage that a ranking lacks counts as its last. Bruch et al. 2023, arXiv:2210.11934, 4.
@@ -287,7 +289,7 @@ def by_scores(rankings: Sequence[Ranking]) -> Ranking:
     return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
 
 
-def by_ranks(rankings: Sequence[Ranking]) -> Ranking:
+def by_ranks(rankings: Sequence[RankedPassages]) -> RankedPassages:
     """Joins rankings: the score of a passage is the sum of 1 / (60 + rank). Cormack et al. 2009."""
     scores: dict[int, float] = {}
     for ranking in rankings:
@@ -296,7 +298,7 @@ def by_ranks(rankings: Sequence[Ranking]) -> Ranking:
     return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
 
 
-FUSIONS: Registry[Callable[[Sequence[Ranking]], Ranking]] = Registry(
+FUSIONS: Registry[Callable[[Sequence[RankedPassages]], RankedPassages]] = Registry(
     "fusion", [("scores", by_scores), ("ranks", by_ranks)]
 )
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
-from bertie.apps.search.models import Answer
+from bertie.apps.search.models import PassageAnswer
 from bertie.platform import PlainText
 
 _SNIPPET_CHARACTERS = 240  # characters of a snippet, unless its sentence is shorter
@@ -23,7 +23,7 @@ class Snippet:
     marks: tuple[_Mark, ...]
 
 
-def snippet(text: str, terms: Set[str], cut: Callable[[str], Set[str]], answer: Answer | None = None) -> Snippet:
+def snippet(text: str, terms: Set[str], cut: Callable[[str], Set[str]], answer: PassageAnswer | None = None) -> Snippet:
     """Returns the sentence of the answer, or the one with most of the question's terms.
 
     terms: of the question; cut: a word to its terms, as in the index.
@@ -39,8 +39,8 @@ def snippet(text: str, terms: Set[str], cut: Callable[[str], Set[str]], answer: 
     words = [
         (match.span(), own & terms) for match in _WORD.finditer(text) if not terms.isdisjoint(own := cut(match[0]))
     ]
-    found = [set[str]().union(*(own for span, own in words if first <= span[0] < last)) for first, last in sentences]
-    best = sentences[max(range(len(found)), key=lambda number: len(found[number]))]
+    matches = [set[str]().union(*(own for span, own in words if first <= span[0] < last)) for first, last in sentences]
+    best = sentences[max(range(len(matches)), key=lambda number: len(matches[number]))]
     marks = [span for span, _ in words if best[0] <= span[0] < best[1]]
     start, stop = _cropped(text, *best, *(marks[0] if marks else best))
     return Snippet(start, stop, tuple(mark for mark in marks if start <= mark[0] and mark[1] <= stop))

@@ -88,10 +88,10 @@ class Passage:
     @property
     def whole(self) -> str:
         """The text that models read: the title, unless the passage begins with it, and the passage."""
-        return joined(self.title, self.text)
+        return join_title(self.title, self.text)
 
 
-def joined(title: str, text: str) -> str:
+def join_title(title: str, text: str) -> str:
     """Returns a title and a text, or the text alone if it begins with the title."""
     return f"{title}\n{text}" if title and not text.lstrip("# ").startswith(title) else text
 
@@ -113,7 +113,7 @@ class Store:
                     for statement in filter(str.strip, (_SCHEMA + postings.SCHEMA).split(";\n")):
                         self.db.execute(statement)
                     self.put("format", INDEX_FORMAT)
-            found = self.get("format") if tables or write else INDEX_FORMAT
+            version = self.get("format") if tables or write else INDEX_FORMAT
             ready = write or (tables and self.get("config") is not None)
         except sqlite3.DatabaseError as error:
             if stopped := self._full(error):
@@ -121,8 +121,10 @@ class Store:
             raise DataError(f"{path} cannot be read as a search index ({error}). Make it again.") from None
         if not write and not ready:
             raise DataError(f"{folder} is an index without documents: its making was interrupted. Make it again.")
-        if found != INDEX_FORMAT:
-            raise DataError(f"{folder} has index format {found}, and this version reads {INDEX_FORMAT}. Make it again.")
+        if version != INDEX_FORMAT:
+            raise DataError(
+                f"{folder} has index format {version}, and this version reads {INDEX_FORMAT}. Make it again."
+            )
 
     @staticmethod
     def _opened(path: Path, write: bool) -> sqlite3.Connection:
@@ -246,20 +248,20 @@ class Store:
         """
         with self.reading():
             state = self.words.state(int(self.get("change") or 0))
-            wanted = self._chosen(Counter(terms), state)
+            weights = self._chosen(Counter(terms), state)
             try:
-                return self.words.best(wanted, top, state)
+                return self.words.best(weights, top, state)
             except (ValueError, IndexError) as error:
                 raise DataError(f"{self.folder} is damaged ({error}). Make it again with --overwrite.") from None
 
-    def _chosen(self, wanted: Counter[str], state: State) -> Counter[str]:
+    def _chosen(self, weights: Counter[str], state: State) -> Counter[str]:
         """Returns the terms that are looked up, of those that some passage has."""
-        if state.passages < _SMALL_INDEX and len(wanted) <= MAX_TERMS:
-            return wanted
-        times = self.words.sizes(wanted, state)
+        if state.passages < _SMALL_INDEX and len(weights) <= MAX_TERMS:
+            return weights
+        times = self.words.sizes(weights, state)
         rarest = sorted(times, key=times.__getitem__)[:MAX_TERMS]
         rare = [term for term in rarest if state.passages < _SMALL_INDEX or times[term] <= FREQUENT * state.passages]
-        return Counter({term: wanted[term] for term in rare or rarest[:1]})
+        return Counter({term: weights[term] for term in rare or rarest[:1]})
 
     def count_of_passages(self) -> int:
         """Returns the number of passages, as the last change counted it."""
@@ -269,8 +271,8 @@ class Store:
         """Returns passages in the order of their ids; ids without a passage are left out."""
         sql = """SELECT p.id, p.text, p.start, p.line, d.id, d.source, d.number, d.name, d.title, d.page
                  FROM passages p JOIN documents d ON d.id = p.document WHERE p.id IN"""
-        found = {row[0]: Passage(*row) for row in self._among(sql, ids)}
-        return [found[i] for i in map(int, ids) if i in found]
+        by_id = {row[0]: Passage(*row) for row in self._among(sql, ids)}
+        return [by_id[i] for i in map(int, ids) if i in by_id]
 
     def _among(self, sql: str, ids: Sequence[int]) -> Iterator[tuple[Any, ...]]:
         """Yields the rows of a query that ends with "id IN", for these ids."""

@@ -54,13 +54,13 @@ class Terms:
         text = unicodedata.normalize("NFKC", text).casefold()
         if self.korean == "words":
             return [self._word(word) for word in _WORD.findall(text)]
-        found = [term for match in _TOKEN.finditer(text) for term in self._cut(match)]
-        return found + list(_morphemes(text)) if self.korean == "kiwi" else found
+        result = [term for match in _TOKEN.finditer(text) for term in self._cut(match)]
+        return result + list(_morphemes(text)) if self.korean == "kiwi" else result
 
     def asked(self, text: str) -> list[str]:
         """Returns the terms of a question: without the most frequent English words, unless there are no others."""
-        found = self(text)
-        return [term for term in found if term not in STOP] or found
+        result = self(text)
+        return [term for term in result if term not in STOP] or result
 
     def of_word(self) -> Callable[[str], frozenset[str]]:
         """Returns a function from a single word to its terms, without morphemes: what is marked in a passage."""

@@ -73,7 +73,7 @@ def _mapped(path: Path, name: str) -> NDArray[Any]:
     return np.memmap(path, kind, "r", offset=start, shape=tuple(head["shape"]))
 
 
-def write(path: Path, ids: Sequence[int], vectors_NH: Float) -> str:
+def write_vectors(path: Path, ids: Sequence[int], vectors_NH: Float) -> str:
     """Writes a file of vectors, complete on disk when this returns. -> its hash"""
     from safetensors.numpy import save
 
@@ -90,16 +90,16 @@ def int8_rows(rows_NH: Float) -> tuple[NDArray[np.int8], Float]:
     return np.rint(rows_NH / scale_N[:, None]).astype(np.int8), scale_N
 
 
-def nearest(files: Iterable[VectorFile], questions_QH: Float, top: int) -> list[list[tuple[int, float]]]:
+def find_nearest_rows(files: Iterable[VectorFile], questions_QH: Float, top: int) -> list[list[tuple[int, float]]]:
     """Returns, for each question, (passage, score) of the rows with the highest products, best first."""
     best: list[list[tuple[int, float]]] = [[] for _ in questions_QH]
     for file in files:
         scores_QN = products(file, questions_QH)
-        for found, scores_N in zip(best, scores_QN, strict=True):
+        for hits, scores_N in zip(best, scores_QN, strict=True):
             count = min(top, len(scores_N))
             chosen = np.argpartition(-scores_N, count - 1)[:count] if count else np.zeros(0, np.int64)
-            found += zip(file.ids[chosen].tolist(), scores_N[chosen].tolist(), strict=True)
-    return [sorted(found, key=lambda one: (-one[1], one[0]))[:top] for found in best]
+            hits += zip(file.ids[chosen].tolist(), scores_N[chosen].tolist(), strict=True)
+    return [sorted(hits, key=lambda one: (-one[1], one[0]))[:top] for hits in best]
 
 
 def products(file: VectorFile, questions_QH: Float) -> Float:

@@ -85,7 +85,7 @@ class Held:
 
 
 @dataclass
-class Rate:
+class TokenRate:
     """Tokens per second of a model, as an exponential moving average, to estimate waiting times."""
 
     tokens_per_s: float = 0.0
@@ -114,7 +114,7 @@ class Admission:
     content: Budget
     tokens: dict[str, Budget] = field(default_factory=dict)
     ahead: Counter[str] = field(default_factory=Counter)
-    rates: dict[str, Rate] = field(default_factory=dict)
+    rates: dict[str, TokenRate] = field(default_factory=dict)
     max_tokens: int = 1 << 16
     max_wait_s: float = math.inf
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -122,7 +122,7 @@ class Admission:
     def add(self, model: str) -> None:
         """Adds the budget of another model."""
         self.tokens.setdefault(model, Budget("tokens", self.max_tokens))
-        self.rates.setdefault(model, Rate())
+        self.rates.setdefault(model, TokenRate())
 
     def retry_after_s(self, model: str | None = None) -> float:
         """Returns the seconds after which to try again: the time that waiting tokens take, from 1 to 60."""

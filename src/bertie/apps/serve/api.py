@@ -100,12 +100,12 @@ def serve(
         >>> answer[0]["label"]
         'bad'
     """
-    named = models if isinstance(models, Mapping) else {"model": models}
-    if not named:
+    by_name = models if isinstance(models, Mapping) else {"model": models}
+    if not by_name:
         raise UsageError("`models` is empty. Pass a model, or models by name.")
     files = TemporaryDirectory(prefix="bertie-serve-")
     try:
-        places = [f"{name}={_folder(model, Path(files.name) / name)}" for name, model in named.items()]
+        places = [f"{name}={_folder(model, Path(files.name) / name)}" for name, model in by_name.items()]
         options = [
             "--host",
             host,

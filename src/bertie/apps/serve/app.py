@@ -19,7 +19,7 @@ from bertie.apps.serve.docs import ERRORS, Address, Operation, docs_addresses
 from bertie.apps.serve.errors import Refusal, read_body
 from bertie.apps.serve.fleet import Fleet
 from bertie.apps.serve.generating import Events, Generated
-from bertie.apps.serve.guard import Guard, Limits, Receive, Seen, Send, defect
+from bertie.apps.serve.guard import Guard, Limits, Receive, RequestFacts, Send, defect
 from bertie.apps.serve.inputs import MOST_INPUTS
 from bertie.apps.serve.log import LOG
 from bertie.apps.serve.page import page_addresses
@@ -82,8 +82,8 @@ class Application:
     async def pipeline(self, request: Request) -> Response:
         """Answers with the pipeline of the model's own task, or of the task in the address. Raises Refusal."""
         name, task = request.path_params.get("name"), request.path_params.get("task")
-        seen: Seen = request.state.seen
-        seen.route = "/models" if name else "/"
+        facts: RequestFacts = request.state.seen
+        facts.route = "/models" if name else "/"
         body = read_body(BODY, await request.body())
         if name and body.model not in (None, name):
             message = "The address and the key `model` name two models. Omit `model`."
@@ -96,20 +96,20 @@ class Application:
 
     async def answer(self, row: Route, request: Request, model: Served | None = None) -> Response:
         """Answers a request of the table. Raises Refusal or BertieError."""
-        seen: Seen = request.state.seen
+        facts: RequestFacts = request.state.seen
         if model is None:
-            seen.route = row.path
-        self.fleet.metrics.counts.add("te_request_count", seen.route)
+            facts.route = row.path
+        self.fleet.metrics.counts.add("te_request_count", facts.route)
         body = read_body(row.adapter, await request.body())
         model = model or self.fleet.choose(getattr(body, "model", None), row.kinds, row.path)
-        model = self.fleet.routed(model, seen.id)
-        seen.model = model.name
+        model = self.fleet.routed(model, facts.id)
+        facts.model = model.name
         with Ticket(model, self.fleet.admission) as ticket:
-            seen.ticket = ticket
+            facts.ticket = ticket
             answer = await row.work(Call(ticket, TextReading.of(body, self.too_long), self.fleet.count), body)
             if isinstance(answer, Generated):
-                return Events(answer, ticket.held.pop_all(), facts_of(ticket))
-            return Json(answer, headers=figures_of(seen, ticket))
+                return Events(answer, ticket.held.pop_all(), make_fact_headers(ticket))
+            return Json(answer, headers=figures_of(facts, ticket))
 
     # Probes and facts ----------------------------------------------------------------------------------------------
 
@@ -205,26 +205,26 @@ class Application:
 
     # Afterwards ----------------------------------------------------------------------------------------------------
 
-    def _finished(self, seen: Seen) -> None:
+    def _finished(self, facts: RequestFacts) -> None:
         """Counts and logs a request, without its texts."""
-        metrics, seconds = self.fleet.metrics, perf_counter() - seen.started
-        metrics.counts.add("bertie_requests_total", seen.route, str(seen.status))
-        if seen.error:
-            metrics.counts.add("te_request_failure", seen.error)
-            if seen.status in (413, 429):
-                metrics.counts.add("bertie_rejected_total", seen.reason or "deadline")
-        if seen.ticket is not None and seen.status == 200:
-            usage = seen.ticket.usage
-            metrics.counts.add("te_request_success", seen.route)
+        metrics, seconds = self.fleet.metrics, perf_counter() - facts.started
+        metrics.counts.add("bertie_requests_total", facts.route, str(facts.status))
+        if facts.error:
+            metrics.counts.add("te_request_failure", facts.error)
+            if facts.status in (413, 429):
+                metrics.counts.add("bertie_rejected_total", facts.reason or "deadline")
+        if facts.ticket is not None and facts.status == 200:
+            usage = facts.ticket.usage
+            metrics.counts.add("te_request_success", facts.route)
             metrics.duration.observe(seconds)
             metrics.tokenization.observe(usage.tokenization_s)
             metrics.queue.observe(usage.queue_s)
             metrics.inference.observe(usage.inference_s)
             metrics.length.observe(usage.tokens)
             if usage.truncated:
-                metrics.counts.add("bertie_truncated_total", seen.model, amount=usage.truncated)
+                metrics.counts.add("bertie_truncated_total", facts.model, amount=usage.truncated)
         if self.log is not None:
-            self.log("request", **logged(seen, seconds))
+            self.log("request", **logged(facts, seconds))
 
     def malformed(self, reason: str) -> None:
         """Counts and logs a request that the protocol refused."""
@@ -256,7 +256,7 @@ async def missing(scope: MutableMapping[str, object], receive: Receive, send: Se
     raise Refusal("NotFound", "There is nothing here; /docs lists the routes.")
 
 
-def figures_of(seen: Seen, ticket: Ticket) -> dict[str, str]:
+def figures_of(facts: RequestFacts, ticket: Ticket) -> dict[str, str]:
     """Returns the headers of an answer: what it took, and its model."""
     usage = ticket.usage
     return {
@@ -264,15 +264,15 @@ def figures_of(seen: Seen, ticket: Ticket) -> dict[str, str]:
         "x-compute-time": ms(usage.tokenization_s + usage.inference_s),
         "x-compute-characters": str(usage.characters),
         "x-compute-tokens": str(usage.tokens),
-        "x-total-time": ms(perf_counter() - seen.started),
+        "x-total-time": ms(perf_counter() - facts.started),
         "x-tokenization-time": ms(usage.tokenization_s),
         "x-queue-time": ms(usage.queue_s),
         "x-inference-time": ms(usage.inference_s),
-        **facts_of(ticket),
+        **make_fact_headers(ticket),
     }
 
 
-def facts_of(ticket: Ticket) -> dict[str, str]:
+def make_fact_headers(ticket: Ticket) -> dict[str, str]:
     """Returns the headers about a model and its reading; other characters than ASCII are quoted."""
     return {"x-bertie-model": quote(ticket.model.name), "x-bertie-truncated": str(ticket.usage.truncated)}
 
@@ -282,15 +282,15 @@ def ms(seconds: float) -> str:
     return str(round(seconds * 1000))
 
 
-def logged(seen: Seen, seconds: float) -> dict[str, object]:
+def logged(facts: RequestFacts, seconds: float) -> dict[str, object]:
     """Returns the log record of a request."""
-    fields = {"id": seen.id.decode(), "route": seen.route, "status": seen.status, "ms": round(seconds * 1000, 1)}
-    if seen.trace:
-        fields["trace_id"] = seen.trace
-    if seen.error:
-        fields |= {"error": seen.error, "reason": seen.reason}
-    if seen.ticket is not None:
-        usage = seen.ticket.usage
-        fields |= {"model": seen.model, "texts": usage.texts, "tokens": usage.tokens, "truncated": usage.truncated}
+    fields = {"id": facts.id.decode(), "route": facts.route, "status": facts.status, "ms": round(seconds * 1000, 1)}
+    if facts.trace:
+        fields["trace_id"] = facts.trace
+    if facts.error:
+        fields |= {"error": facts.error, "reason": facts.reason}
+    if facts.ticket is not None:
+        usage = facts.ticket.usage
+        fields |= {"model": facts.model, "texts": usage.texts, "tokens": usage.tokens, "truncated": usage.truncated}
         fields |= {"queue_ms": round(usage.queue_s * 1000, 1), "inference_ms": round(usage.inference_s * 1000, 1)}
     return fields

@@ -40,11 +40,11 @@ async def attention(call: Call, body: schemas.AttentionBody) -> Any:
     try:
         admission = call.ticket.admission
         with admission.hold(admission.tokens[call.model.name], len(encoding), call.model.name):
-            found = await worker.run(Sequences(*arrays, extra={WORDS: words}), (ATTENTION,))
+            outputs = await worker.run(Sequences(*arrays, extra={WORDS: words}), (ATTENTION,))
     except (BatchFailed, WorkerDied) as error:
         raise Refusal("Backend", str(error) or "The process of the model ended.") from None
-    layers, heads = found[ATTENTION].shape[:2]
-    layer, head = (found[TELLING] + 1).tolist() if body.layer is None else (body.layer, body.head)
+    layers, heads = outputs[ATTENTION].shape[:2]
+    layer, head = (outputs[TELLING] + 1).tolist() if body.layer is None else (body.layer, body.head)
     if layer > layers or head > heads:
         raise Refusal("Validation", f"There is no head {layer}.{head}; the model has {layers} layers of {heads} heads.")
     tokens = [
@@ -52,7 +52,7 @@ async def attention(call: Call, body: schemas.AttentionBody) -> Any:
         for token, text, (start, end) in zip(encoding.tokens, encoding.sequence_ids, encoding.offsets, strict=True)
     ]
     sizes = {"layers": layers, "heads": heads, "layer": layer, "head": head}
-    weights = np.round(found[ATTENTION][layer - 1, head - 1].astype(np.float64), 5)
+    weights = np.round(outputs[ATTENTION][layer - 1, head - 1].astype(np.float64), 5)
     cut = encoding.overflow > 0
     return {"model": call.model.name, **sizes, "texts": texts, "tokens": tokens, "weights": weights, "truncated": cut}
 

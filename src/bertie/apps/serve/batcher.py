@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.apps.serve.admission import Rate
+from bertie.apps.serve.admission import TokenRate
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.remote import OnToken, Worker, WorkerDied
 from bertie.platform import Facts, Sequences, batches
@@ -34,7 +34,7 @@ class Failed(Exception):
 
 
 @dataclass(eq=False)
-class Job:
+class BatchJob:
     """The sequences of one request.
 
     on_token: takes the tokens of a text as they are generated; such a job has a batch of its own. pending: those that
@@ -79,7 +79,7 @@ class Job:
             self.done.set_result(self.found)
 
 
-_Part = tuple[Job, NDArray[np.int64]]
+_Part = tuple[BatchJob, NDArray[np.int64]]
 _Report = Callable[[str, int, int, float, bool], None]
 
 
@@ -92,13 +92,13 @@ class Batcher:
 
     def __init__(self, workers: Sequence[Worker], *, max_tokens: int, report: _Report) -> None:
         self.workers, self.max_tokens, self.report = list(workers), max_tokens, report
-        self.waiting: deque[Job] = deque()
+        self.waiting: deque[BatchJob] = deque()
         self.running = 0  # batches
         self._arrived = asyncio.Event()
         self._closed = False
         self.broken = ""  # why a process could not be started again
         self.on_restart: Callable[[str], None] = lambda why: None
-        self.rate = Rate()
+        self.rate = TokenRate()
         self._tasks = list[asyncio.Task[None]]()
         for worker in self.workers:
             starting = asyncio.Lock()
@@ -139,7 +139,7 @@ class Batcher:
 
     async def run(
         self, ids: Sequences, outputs: Sequence[str], on_token: OnToken | None = None, adapter: str = ""
-    ) -> tuple[Arrays, Job]:
+    ) -> tuple[Arrays, BatchJob]:
         """Returns the arrays of all sequences of a request, and the time they took. Raises Failed,
         and Refusal where no process of the model can be started.
 
@@ -151,7 +151,7 @@ class Batcher:
         if self.broken and not self.ready:
             raise self._refusal()
         rows = {name: self.facts_of(adapter).rows_of(name) for name in outputs}
-        job = Job(ids, tuple(outputs), rows, asyncio.get_running_loop().create_future(), on_token, adapter)
+        job = BatchJob(ids, tuple(outputs), rows, asyncio.get_running_loop().create_future(), on_token, adapter)
         job.left, job.pending = len(ids), list(range(len(ids)))
         self.waiting.append(job)
         self._arrived.set()
@@ -218,7 +218,7 @@ class Batcher:
         started, process = time.perf_counter(), (worker, worker.starts)
         full_from = self.budget / 2 if self.waiting else math.inf
         try:
-            arrays = await worker.run(joined(parts), jobs[0].outputs, jobs[0].on_token, jobs[0].adapter)
+            arrays = await worker.run(join_parts(parts), jobs[0].outputs, jobs[0].on_token, jobs[0].adapter)
             seconds = time.perf_counter() - started
             for job in jobs:
                 job.waited_s = job.waited_s or started - job.since
@@ -258,7 +258,7 @@ class Batcher:
             self.waiting.popleft()  # another of its sequences failed
         if not self.waiting:
             return []
-        pool, lengths, tokens, most = list[tuple[Job, int]](), list[int](), 0, self.budget
+        pool, lengths, tokens, most = list[tuple[BatchJob, int]](), list[int](), 0, self.budget
         outputs, adapter = self.waiting[0].outputs, self.waiting[0].adapter
         alone = len(self.waiting) == 1 or self.waiting[0].on_token
         if alone and len(self.waiting[0].pending) == 1:
@@ -275,7 +275,7 @@ class Batcher:
             if tokens > _BUDGETS_SEARCHED * most:
                 break
         chosen = next(batch for batch in batches(lengths, max_tokens=most) if 0 in batch)
-        numbers = dict[Job, list[int]]()
+        numbers = dict[BatchJob, list[int]]()
         for i in sorted(chosen.tolist()):
             job, number = pool[i]
             numbers.setdefault(job, []).append(number)
@@ -290,7 +290,7 @@ class Batcher:
         return [(job, np.array(taken, np.int64)) for job, taken in numbers.items()]
 
 
-def joined(parts: Sequence[_Part]) -> Sequences:
+def join_parts(parts: Sequence[_Part]) -> Sequences:
     """Returns the sequences of several jobs as one batch."""
     return Sequences.joined(
         [job.ids if len(numbers) == len(job.ids) else job.ids.take(numbers) for job, numbers in parts]
@@ -320,6 +320,6 @@ def _rows(ids: Sequences, kind: str, sequences: NDArray[np.int64]) -> NDArray[np
     return {"token": ids.rows, "position": ids.position_rows}[kind](sequences) if kind != "sequence" else sequences
 
 
-def _fail(job: Job, reason: str) -> None:
+def _fail(job: BatchJob, reason: str) -> None:
     if not job.done.done():
         job.done.set_exception(Failed(reason))

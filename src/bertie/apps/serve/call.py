@@ -105,7 +105,7 @@ class Call:
         lengths, usage = [sum(map(len, example.texts)) for example in examples], self.usage
         self.ticket.take(len(examples))
         usage.characters += sum(lengths)
-        work = partial(ids_of, pipeline, examples, self.reading.side, segments)
+        work = partial(encode_ids, pipeline, examples, self.reading.side, segments)
         with self.ticket.first_batch(sum(lengths) // TOKEN_CHARACTERS, max(lengths, default=0) // TOKEN_CHARACTERS):
             started = time.perf_counter()
             encoded = await self.ticket.in_thread(work, inline=usage.characters <= INLINE_CHARACTERS)
@@ -119,7 +119,7 @@ class Call:
         return pipeline.logits(await self.ticket.arrays(encoded, pipeline.task.outputs), encoded)
 
 
-def ids_of(
+def encode_ids(
     pipeline: TextPipeline, examples: Sequence[Example], side: str, segments: Callable[[], Segments] | None
 ) -> Sequences:
     """Returns the token ids of examples. Raises Refusal where only the end of a text can be cut."""

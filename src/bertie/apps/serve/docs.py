@@ -131,8 +131,8 @@ def openapi(addresses: Iterable[Address], version: str) -> dict[str, object]:
 
 def assets() -> Path | None:
     """Returns the folder of Swagger UI's files, if it is installed."""
-    found = find_spec("fastapi_offline")
-    folder = Path(found.origin).parent / "static" if found and found.origin else None
+    spec = find_spec("fastapi_offline")
+    folder = Path(spec.origin).parent / "static" if spec and spec.origin else None
     return folder if folder and all((folder / name).is_file() for name in ASSETS) else None
 
 
@@ -154,7 +154,7 @@ def docs_addresses(addresses: Iterable[Address], version: str) -> list[Address]:
         return Response(description(), media_type=JSON)
 
     async def docs(request: Request) -> Response:
-        return HTMLResponse(SWAGGER if folder else plain(orjson.loads(description())), headers=headers)
+        return HTMLResponse(SWAGGER if folder else render_routes_table(orjson.loads(description())), headers=headers)
 
     async def file(request: Request) -> Response:
         name = request.path_params["name"]
@@ -167,13 +167,13 @@ def docs_addresses(addresses: Iterable[Address], version: str) -> list[Address]:
     return [Address("/openapi.json", schema), Address("/docs", docs), Address("/docs/{name}", file)]
 
 
-def plain(schema: dict[str, Any]) -> str:
+def render_routes_table(schema: dict[str, Any]) -> str:
     """Returns the routes as a table."""
     rows = []
     for path, methods in schema["paths"].items():
-        for method, told in methods.items():
-            example = told.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example", "")
-            cells = (f"{method.upper()} {path}", told.get("summary", ""), example)
+        for method, operation in methods.items():
+            example = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("example", "")
+            cells = (f"{method.upper()} {path}", operation.get("summary", ""), example)
             rows.append("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in cells) + "</tr>")
     head = '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Bertie: routes</title></head><body>'
     more = '<p>The whole description: <a href="/openapi.json">openapi.json</a>.</p>'

@@ -31,9 +31,9 @@ def prompt_of(call: Call, name: str) -> str:
     return call.model.prompts[name]
 
 
-async def vectors(call: Call, inputs: Inputs, pipeline: TextPipeline) -> NDArray[np.float32]:
+async def compute_vectors(call: Call, inputs: Inputs, pipeline: TextPipeline) -> NDArray[np.float32]:
     """Returns a vector for each text or list of token ids. -> (N, width)"""
-    encoded = await encode(call, inputs, pipeline)
+    encoded = await encode_inputs(call, inputs, pipeline)
     finished = pipeline.embedder.finished(await call.logits(pipeline, encoded))
     if call.watch is not None and call.model.kinds[0] == "embed" and all(isinstance(one, str) for one in inputs.values):
         examples = [Example((str(one),)) for one in inputs.values]
@@ -41,7 +41,7 @@ async def vectors(call: Call, inputs: Inputs, pipeline: TextPipeline) -> NDArray
     return finished
 
 
-async def encode(call: Call, inputs: Inputs, pipeline: TextPipeline) -> Sequences:
+async def encode_inputs(call: Call, inputs: Inputs, pipeline: TextPipeline) -> Sequences:
     """Returns one sequence per text, with the pipeline's prompt, or per list of token ids. Raises Refusal."""
     values, prompt = inputs.values, pipeline.embedder.prompt
     if call.reading.side == "right" and all(isinstance(one, str) for one in values):

@@ -83,10 +83,10 @@ def read_body(adapter: TypeAdapter[Any], content: bytes) -> Any:
     try:
         return adapter.validate_json(content)
     except ValidationError as error:
-        raise described(error, content) from None
+        raise describe_invalid_body(error, content) from None
 
 
-def described(error: ValidationError, content: bytes) -> Refusal:
+def describe_invalid_body(error: ValidationError, content: bytes) -> Refusal:
     """Returns what is wrong with a body, without its content.
 
     Where a value may have several forms, each has an error: that of the form that fits furthest is told.
@@ -106,9 +106,9 @@ def described(error: ValidationError, content: bytes) -> Refusal:
 
 def place_of(error: ErrorDetails, value: Any) -> list[str | int]:
     """Returns the keys and indices that lead to an error; pydantic's place has the names of types between them."""
-    found = list[str | int]()
+    parts = list[str | int]()
     for part in error["loc"]:
         if part in value if isinstance(value, dict) else isinstance(value, list) and isinstance(part, int):
             value = value[part]
-            found.append(part)
-    return [*found, error["loc"][-1]] if error["type"] == "missing" else found
+            parts.append(part)
+    return [*parts, error["loc"][-1]] if error["type"] == "missing" else parts

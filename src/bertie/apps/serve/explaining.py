@@ -15,7 +15,7 @@ from bertie.apps.serve import schemas
 from bertie.apps.serve.call import Call
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.inputs import Inputs, single_example
-from bertie.apps.serve.labels import check_texts
+from bertie.apps.serve.labels import check_text_columns
 from bertie.platform import Encoding, Sequences, Spans, nearest
 
 EXPLAINED_HEADS = ("sequence", "multilabel", "rank", "regression", "tagging", "span", "mlm")
@@ -34,7 +34,7 @@ async def explain(call: Call, body: schemas.ExplainBody) -> object:
     texts = example.texts
     kind = next(kind for kind in call.model.kinds if kind in EXPLAINED_HEADS)
     if kind != "mlm":
-        check_texts(call, Inputs([body.inputs], True, "inputs".format), [example])
+        check_text_columns(call, Inputs([body.inputs], True, "inputs".format), [example])
     check_choice(kind, body)
     call.ticket.take(1)
     usage.characters += sum(map(len, texts))
@@ -49,8 +49,8 @@ async def explain(call: Call, body: schemas.ExplainBody) -> object:
     versions, hidden = occluded(call, encoding, output)
     if (size := call.model.facts.heads.get(output, 1)) > _MAX_TOKENS:
         call.ticket.take_bytes(len(versions) * size * _NUMBER_BYTES)
-    found = (await call.ticket.arrays(versions, (output,)))[output]
-    numbers, about = CHOOSE[kind](call, body, encoding, texts, found.reshape(len(versions), -1, found.shape[-1]))
+    outputs = (await call.ticket.arrays(versions, (output,)))[output]
+    numbers, about = CHOOSE[kind](call, body, encoding, texts, outputs.reshape(len(versions), -1, outputs.shape[-1]))
     values = np.zeros(len(encoding))
     values[hidden] = numbers[0] - numbers[2:]
     words = [
@@ -59,10 +59,10 @@ async def explain(call: Call, body: schemas.ExplainBody) -> object:
         for one in text_words(encoding)
         if one.text is not None
     ]
-    told = {"explained": about, "method": "occlusion", "value": float(numbers[0]), "baseline": float(numbers[1])}
+    common = {"explained": about, "method": "occlusion", "value": float(numbers[0]), "baseline": float(numbers[1])}
     return {
         "model": call.model.name,
-        **told,
+        **common,
         "texts": texts,
         "words": words,
         "tokens": len(encoding),

@@ -13,7 +13,7 @@ from bertie.apps.serve.admission import Admission
 from bertie.apps.serve.batcher import Batcher
 from bertie.apps.serve.call import Call
 from bertie.apps.serve.errors import ENDS, Refusal
-from bertie.apps.serve.golden import check
+from bertie.apps.serve.golden import check_golden_answer
 from bertie.apps.serve.metrics import Metrics
 from bertie.apps.serve.remote import Worker, WorkerSettings
 from bertie.apps.serve.served import Served
@@ -230,7 +230,7 @@ class Fleet:
         if self.index_paths and served.base is None:  # now, as a failed reload keeps the model and not its files
             await asyncio.to_thread(lambda: served.content)
         served.facts.training_facts.check_reads_texts("bertie serve")
-        await check(served)
+        await check_golden_answer(served)
 
     def _restarted(self, name: str, why: str) -> None:
         self.metrics.counts.add("bertie_worker_restarts_total", name)
@@ -345,12 +345,12 @@ def batch_tokens(device: str) -> int:
     return 2_048 if device == "cpu" else 16_384
 
 
-def named(arguments: list[str], *, index: bool = False) -> dict[str, Path]:
+def parse_named_folders(arguments: list[str], *, index: bool = False) -> dict[str, Path]:
     """Returns the folders of NAME=FOLDER or FOLDER, of indexes or of models, which may be names instead of folders.
 
     Raises DataError for a missing folder or a repeated name.
     """
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for argument in arguments:
         name, equals, rest = argument.partition("=")
         path = Path(argument)
@@ -358,16 +358,16 @@ def named(arguments: list[str], *, index: bool = False) -> dict[str, Path]:
             path = Path(rest)
             if not name:
                 raise DataError(f"{argument} has no name before the equals sign. Write NAME=FOLDER, or only FOLDER.")
-            if name in found:
+            if name in folders:
                 raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
         else:
-            name = model_name(path, found)
+            name = model_name(path, folders)
         if not index:
             ModelFolder(path).check_exists()
         elif not path.exists():
             raise DataError(f"{path} does not exist. Pass the folder of an index.")
-        found[name] = path
-    return found
+        folders[name] = path
+    return folders
 
 
 def model_name(path: Path, taken: Collection[str]) -> str:

@@ -56,10 +56,10 @@ async def generate_stream(call: Call, body: schemas.GenerateBody) -> object:
     return await generate(call, body.model_copy(update={"stream": True}))
 
 
-def generation_options(given: schemas.Writing, most: int, beams: int) -> dict[str, Any]:
+def generation_options(body: schemas.Writing, most: int, beams: int) -> dict[str, Any]:
     """Returns the settings of a request. most, beams: tokens and beams of the training, where it names none."""
-    options = given.model_dump(exclude={"details"}, exclude_none=True)
-    sample = given.do_sample
+    options = body.model_dump(exclude={"details"}, exclude_none=True)
+    sample = body.do_sample
     if sample is None:
         sample = any(name in options for name in ("temperature", "top_k", "top_p"))
     usual = {"max_new_tokens": min(most, schemas.MOST_WRITTEN), "num_beams": 1 if sample else beams}

@@ -26,22 +26,22 @@ ANY_NUMBER = 1 << 62  # of texts, bytes and tokens
 TOLERANCE = 1e-3  # of numbers between 0 and 1; relative to larger ones
 
 
-async def check(model: "Served") -> None:
+async def check_golden_answer(model: "Served") -> None:
     """Raises DataError for a wrong or missing answer. The budgets are its own: a busy server loads models too."""
     admission = Admission(Budget("texts", ANY_NUMBER), Budget("bytes", ANY_NUMBER), max_tokens=ANY_NUMBER)
     admission.add(model.name)
-    route, request = sample(model)
+    route, request = sample_request(model)
     first, again = [await answered(model, route, request, admission) for _ in range(2)]
-    if found := difference(first, again):
-        raise DataError(f"{model.folder}: the same request had two different answers: {found}.")
+    if fault := difference(first, again):
+        raise DataError(f"{model.folder}: the same request had two different answers: {fault}.")
     path = model.folder / FILE
     for number, row in enumerate(read_golden(path) if path.is_file() else ()):
         answer = await answered(model, row["route"], row["request"], admission)
-        if found := difference(row["answer"], answer):
-            raise DataError(f"{path}: the answer to request {number} is not the one expected: {found}.")
+        if fault := difference(row["answer"], answer):
+            raise DataError(f"{path}: the answer to request {number} is not the one expected: {fault}.")
 
 
-def sample(model: "Served") -> tuple[str, Any]:
+def sample_request(model: "Served") -> tuple[str, Any]:
     """Returns a route and a request that the model must be able to answer."""
     if task := model.pipeline.task_or_none:
         line = task.sample(model.pipeline.texts or 1)
@@ -80,19 +80,19 @@ def read_golden(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def difference(expected: object, found: object, where: str = "answer", *, tolerance: float = TOLERANCE) -> str:
+def difference(expected: object, actual: object, where: str = "answer", *, tolerance: float = TOLERANCE) -> str:
     """Returns where two JSON values differ, numbers by more than `tolerance`; "" if they agree."""
     if isinstance(expected, bool) or not isinstance(expected, (int, float, list, dict)):
-        return "" if expected == found else f"{where} differs"
+        return "" if expected == actual else f"{where} differs"
     if isinstance(expected, (int, float)):
-        alike = isinstance(found, (int, float)) and abs(expected - found) <= tolerance * max(1.0, abs(expected))
-        return "" if alike else f"{where} is {str(found)[:40]}, not {expected}"
-    if type(expected) is not type(found) or len(expected) != len(found):
+        alike = isinstance(actual, (int, float)) and abs(expected - actual) <= tolerance * max(1.0, abs(expected))
+        return "" if alike else f"{where} is {str(actual)[:40]}, not {expected}"
+    if type(expected) is not type(actual) or len(expected) != len(actual):
         return f"{where} has another shape"
     pairs = expected.items() if isinstance(expected, dict) else enumerate(expected)
-    if isinstance(expected, dict) and set(expected) != set(found):
+    if isinstance(expected, dict) and set(expected) != set(actual):
         return f"{where} has other keys"
     for key, value in pairs:
-        if told := difference(value, found[key], f"{where}[{key!r}]", tolerance=tolerance):
-            return told
+        if fault := difference(value, actual[key], f"{where}[{key!r}]", tolerance=tolerance):
+            return fault
     return ""

@@ -27,9 +27,9 @@ from bertie.platform import BertieError
 if TYPE_CHECKING:
     from bertie.apps.serve.ticket import Ticket
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
 App = Callable[[MutableMapping[str, object], Receive, Send], Awaitable[None]]
 
 OPEN = re.compile(r"/|/health|/healthz|/readyz|/docs|/docs/[\w.-]+|/page/[\w.-]+|/openapi\.json")
@@ -70,28 +70,28 @@ class Guard:
     limits: Limits
     admission: Admission
     draining: Callable[[], bool]
-    finished: Callable[["Seen"], None]
-    defect: Callable[["Seen", BaseException], None] = lambda seen, error: None
+    finished: Callable[["RequestFacts"], None]
+    defect: Callable[["RequestFacts", BaseException], None] = lambda facts, error: None
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Handles one request, or the lifespan."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        seen = Seen(scope["path"], scope["method"], dict(scope["headers"]))
-        scope.setdefault("state", {})["seen"] = seen
+        facts = RequestFacts(scope["path"], scope["method"], dict(scope["headers"]))
+        scope.setdefault("state", {})["seen"] = facts
         held, drop = Held(self.admission.content), scope["state"].get(DROP)
 
-        async def tell(message: Message) -> None:
+        async def tell(message: AsgiMessage) -> None:
             if message["type"] == "http.response.start":
-                seen.status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *SAFE, (b"x-request-id", seen.id)]
+                facts.status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *SAFE, (b"x-request-id", facts.id)]
                 if self.draining():
                     message["headers"].append((b"connection", b"close"))
-                seen.begun = True
-                seen.streaming = any(value.startswith(_EVENTS) for _, value in message["headers"])
+                facts.begun = True
+                facts.streaming = any(value.startswith(_EVENTS) for _, value in message["headers"])
             elif not message.get("more_body"):
-                seen.streaming = False
+                facts.streaming = False
             if drop is None:
                 await send(message)
                 return
@@ -106,44 +106,44 @@ class Guard:
                 held.proceed(large)
 
         try:
-            self.check(seen)
-            if seen.method == "POST":
-                body = await self.read(receive, declared(seen, self.limits.max_body_bytes), held)
+            self.check(facts)
+            if facts.method == "POST":
+                body = await self.read(receive, declared(facts, self.limits.max_body_bytes), held)
                 await self.within(scope, body, receive, tell)
             else:
                 await self.app(scope, receive, tell)
         except (Refusal, BertieError) as error:
-            await self.refuse(refusal_of(error), seen, tell)
+            await self.refuse(refusal_of(error), facts, tell)
         except ENDS:
             raise
         except BaseException as error:  # a panic of a library in Rust is no Exception
-            self.defect(seen, error)
-            await self.refuse(Refusal("Backend", DEFECT, status=500), seen, tell)
+            self.defect(facts, error)
+            await self.refuse(Refusal("Backend", DEFECT, status=500), facts, tell)
         finally:
             held.give()
-            self.finished(seen)
+            self.finished(facts)
 
-    def check(self, seen: "Seen") -> None:
+    def check(self, facts: "RequestFacts") -> None:
         """Raises Refusal for a host, a key, an encoding or a type that is not accepted, or a spent budget."""
-        host = host_of(seen.headers.get(b"host", b"").decode("latin-1"))
+        host = host_of(facts.headers.get(b"host", b"").decode("latin-1"))
         if self.limits.hosts and host not in self.limits.hosts:
             raise Refusal("Validation", "This server does not answer under that host name.", status=421)
-        if self.limits.keys and not (seen.method in ("GET", "HEAD") and OPEN.fullmatch(seen.path)):
-            self.check_key(seen.headers.get(b"authorization", b""))
-        if seen.method != "POST":
+        if self.limits.keys and not (facts.method in ("GET", "HEAD") and OPEN.fullmatch(facts.path)):
+            self.check_key(facts.headers.get(b"authorization", b""))
+        if facts.method != "POST":
             return
         if self.draining():
             raise Refusal("Unhealthy", "The server is shutting down. Send the request to another one.")
         self.admission.check_room()
-        if seen.headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        if facts.headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Refusal("UnsupportedMedia", "Compressed bodies are not accepted. Omit Content-Encoding.")
-        kind = seen.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        kind = facts.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
             raise Refusal("UnsupportedMedia", "Send JSON, with the header Content-Type: application/json.")
 
-    def check_key(self, given: bytes) -> None:
+    def check_key(self, header: bytes) -> None:
         """Raises Refusal for a wrong key. The comparison takes constant time."""
-        scheme, _, key = given.partition(b" ")
+        scheme, _, key = header.partition(b" ")
         right = [hmac.compare_digest(key.strip(), known) for known in self.limits.keys]
         if scheme.lower() != b"bearer" or not any(right):
             message = "A key is needed: send the header Authorization: Bearer KEY."
@@ -177,10 +177,10 @@ class Guard:
     async def within(self, scope: MutableMapping[str, Any], body: bytes, receive: Receive, send: Send) -> None:
         """Runs the application on a body, until it ends, the client disconnects or the time is over."""
 
-        async def replay() -> Message:
+        async def replay() -> AsgiMessage:
             return {"type": "http.request", "body": body, "more_body": False}
 
-        seen = scope["state"]["seen"]
+        facts = scope["state"]["seen"]
         work = asyncio.ensure_future(self.app(scope, replay, send))
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
@@ -188,7 +188,7 @@ class Guard:
             if work in done:
                 work.result()
             elif gone in done:
-                seen.status = 499
+                facts.status = 499
             else:
                 raise Refusal(
                     "Overloaded", "There was no answer in time.", headers={"Retry-After": "5"}, reason="deadline"
@@ -200,13 +200,13 @@ class Guard:
                     with suppress(asyncio.CancelledError, Refusal):
                         await task
 
-    async def refuse(self, error: Refusal, seen: "Seen", send: Send) -> None:
+    async def refuse(self, error: Refusal, facts: "RequestFacts", send: Send) -> None:
         """Sends an error, unless a response has begun; then as the last event of a stream."""
-        seen.error, seen.reason = error.kind, error.reason
-        body = orjson.dumps(error.body(seen.path))
-        if seen.streaming:
+        facts.error, facts.reason = error.kind, error.reason
+        body = orjson.dumps(error.body(facts.path))
+        if facts.streaming:
             await send({"type": "http.response.body", "body": b"data: " + body + b"\n\n"})
-        if seen.begun:
+        if facts.begun:
             return
         headers = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
         headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
@@ -215,7 +215,7 @@ class Guard:
 
 
 @dataclass
-class Seen:
+class RequestFacts:
     """Facts about a request; the route adds those of the body. streaming: whether more events may follow."""
 
     path: str
@@ -232,10 +232,10 @@ class Seen:
     started: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        given = self.headers.get(b"x-request-id", b"")
-        self.id = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8).encode()
-        found = TRACEPARENT.fullmatch(self.headers.get(b"traceparent", b""))
-        self.trace = found[1].decode() if found else ""
+        request_id = self.headers.get(b"x-request-id", b"")
+        self.id = request_id if REQUEST_ID.fullmatch(request_id) else secrets.token_hex(8).encode()
+        match = TRACEPARENT.fullmatch(self.headers.get(b"traceparent", b""))
+        self.trace = match[1].decode() if match else ""
 
 
 def host_of(name: str) -> str:
@@ -248,7 +248,7 @@ async def _disconnected(receive: Receive) -> None:
         continue
 
 
-def slices(message: Message, body: bytes) -> Iterator[Message]:
+def slices(message: AsgiMessage, body: bytes) -> Iterator[AsgiMessage]:
     """Yields the parts of a large message, so that what a slow client does not read stays here and is counted."""
     for start in range(0, len(body), SLICE):
         more = start + SLICE < len(body) or message.get("more_body", False)
@@ -261,15 +261,15 @@ def expire(limit: asyncio.Timeout) -> None:
         limit.reschedule(asyncio.get_running_loop().time())
 
 
-def defect(seen: Seen, error: BaseException) -> None:
+def defect(facts: RequestFacts, error: BaseException) -> None:
     """Logs an exception that nobody foresaw: its type and place. Its message may contain a client's text."""
     at = traceback.extract_tb(error.__traceback__)[-1]
-    log_line("defect", id=seen.id.decode(), route=seen.route, error=type(error).__name__, at=f"{at.name}:{at.lineno}")
+    log_line("defect", id=facts.id.decode(), route=facts.route, error=type(error).__name__, at=f"{at.name}:{at.lineno}")
 
 
-def declared(seen: Seen, most: int) -> int:
+def declared(facts: RequestFacts, most: int) -> int:
     """Returns the size of the body: as declared, or the maximum. Raises Refusal for a larger or an invalid size."""
-    said = seen.headers.get(b"content-length")
+    said = facts.headers.get(b"content-length")
     try:
         size = most if said is None else length(said)
     except Malformed as error:

@@ -14,7 +14,7 @@ RankedLabels = list[dict[str, object]]
 async def classified(call: Call, inputs: Inputs, *, raw: bool = False) -> list[RankedLabels]:
     """Returns the labels of each text or pair of texts, best first."""
     examples = inputs.examples()
-    check_texts(call, inputs, examples)
+    check_text_columns(call, inputs, examples)
     answers = await call.predict(examples, inputs.place)
     return [ranked((raw_scores(call, answer) if raw else answer).prediction) for answer in answers]
 
@@ -38,7 +38,7 @@ def raw_scores(call: Call, answer: Answer) -> Answer:
     return replace(answer, prediction=Prediction(answer.prediction.label, None, scores))
 
 
-def check_texts(call: Call, inputs: Inputs, examples: Sequence[Example]) -> None:
+def check_text_columns(call: Call, inputs: Inputs, examples: Sequence[Example]) -> None:
     """Raises Refusal for pairs if the model was trained on single texts, or the reverse."""
     trained = call.model.pipeline.fixed_texts
     other = {1: 2, 2: 1}.get(trained or 0)

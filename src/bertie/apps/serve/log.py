@@ -85,8 +85,8 @@ class Log:
             self._arrived.clear()
             lines = [self.lines.popleft() for _ in range(len(self.lines))]
             lost = self.dropped - self._told
-            told = line_of("log_dropped", lines=lost) if lost else b""
-            if self._write(b"".join([*lines, told])):
+            note = line_of("log_dropped", lines=lost) if lost else b""
+            if self._write(b"".join([*lines, note])):
                 self._told += lost
             else:
                 self.dropped += len(lines)

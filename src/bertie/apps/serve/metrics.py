@@ -14,7 +14,7 @@ _LENGTHS = (4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
-class Counts(Collector):
+class PlainCounters(Collector):
     """Counters without the suffix `_total`, as in Text Embeddings Inference."""
 
     def __init__(self, names: dict[str, tuple[str, tuple[str, ...]]]) -> None:
@@ -41,7 +41,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.counts = Counts(
+        self.counts = PlainCounters(
             {
                 "te_request_count": ("Requests by route.", ("method",)),
                 "te_request_success": ("Requests that were answered.", ("method",)),

@@ -20,9 +20,9 @@ from typing import Any
 
 from bertie.apps.serve.admission import Admission, Budget
 from bertie.apps.serve.errors import Refusal, Refused
-from bertie.apps.serve.guard import SAFE, Guard, Message, Receive, Send, defect
+from bertie.apps.serve.guard import SAFE, AsgiMessage, Guard, Receive, Send, defect
 from bertie.apps.serve.log import LOG, log_line
-from bertie.apps.serve.server import FLUSH_S, Options, bind, build, limits_of
+from bertie.apps.serve.server import FLUSH_S, Options, bind, build_application, limits_of
 from bertie.platform import BertieError, UsageError
 
 FRONT, MODELS = "bertie", "bertie-models"  # applications in Ray Serve; the first stays while the second is replaced
@@ -40,7 +40,7 @@ Answered = tuple[int, Headers, bytes]
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReplicaRequest:
     """A request on its way to a replica."""
 
     method: str
@@ -54,30 +54,34 @@ class Replica:
     """The application without a socket."""
 
     async def __init__(self, options: Options) -> None:  # type: ignore[misc]  # Ray Serve awaits it
-        self.fleet, self.application = build(options)
+        self.fleet, self.application = build_application(options)
         await self.fleet.start()
 
     async def __del__(self) -> None:  # Ray Serve awaits it when the replica stops
         await self.fleet.kill()
 
-    async def __call__(self, asked: Asked) -> Answered:
+    async def __call__(self, request: ReplicaRequest) -> Answered:
         """Answers a request."""
         scope: dict[str, Any] = {"type": "http", "http_version": "1.1", "scheme": "http", "root_path": ""}
-        scope |= {"client": None, "server": None, "method": asked.method, "path": asked.path}
-        scope |= {"raw_path": asked.path.encode(), "query_string": asked.query, "headers": list(asked.headers)}
-        bodies: list[Message] = [{"type": "http.request", "body": asked.body}]
-        found: list[Message] = []
+        scope |= {"client": None, "server": None, "method": request.method, "path": request.path}
+        scope |= {"raw_path": request.path.encode(), "query_string": request.query, "headers": list(request.headers)}
+        bodies: list[AsgiMessage] = [{"type": "http.request", "body": request.body}]
+        messages: list[AsgiMessage] = []
 
-        async def receive() -> Message:
+        async def receive() -> AsgiMessage:
             if not bodies:
                 await asyncio.Event().wait()  # when the client disconnects, Front cancels this task
             return bodies.pop()
 
-        async def send(message: Message) -> None:
-            found.append(message)
+        async def send(message: AsgiMessage) -> None:
+            messages.append(message)
 
         await self.application(scope, receive, send)
-        return found[0]["status"], found[0]["headers"], b"".join(message.get("body", b"") for message in found[1:])
+        return (
+            messages[0]["status"],
+            messages[0]["headers"],
+            b"".join(message.get("body", b"") for message in messages[1:]),
+        )
 
     async def check_health(self) -> None:
         """Raises RuntimeError while a model is not ready. Ray Serve then replaces the replica."""
@@ -92,7 +96,7 @@ class Front:
         LOG.start()
         self.replicas = replicas
         admission = Admission(Budget("texts", ANY_NUMBER), Budget("bytes", options.max_held_bytes))
-        self.guard = Guard(self.forward, limits_of(options), admission, lambda: False, lambda seen: None, defect)
+        self.guard = Guard(self.forward, limits_of(options), admission, lambda: False, lambda facts: None, defect)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -106,20 +110,20 @@ class Front:
         body = (await receive())["body"] if scope["method"] == "POST" else b""
         headers = [pair for pair in scope["headers"] if pair[0] not in (b"host", b"authorization", b"x-request-id")]
         headers.append((b"x-request-id", scope["state"]["seen"].id))
-        asked = Asked(scope["method"], scope["path"], scope["query_string"], headers, body)
-        status, told, content = await self.answer(asked)
-        told = [pair for pair in told if pair[0] not in SET_BY_FRONT]
-        await send({"type": "http.response.start", "status": status, "headers": told})
+        request = ReplicaRequest(scope["method"], scope["path"], scope["query_string"], headers, body)
+        status, answer_headers, content = await self.answer(request)
+        answer_headers = [pair for pair in answer_headers if pair[0] not in SET_BY_FRONT]
+        await send({"type": "http.response.start", "status": status, "headers": answer_headers})
         await send({"type": "http.response.body", "body": content})
 
-    async def answer(self, asked: Asked) -> Answered:
+    async def answer(self, request: ReplicaRequest) -> Answered:
         """Returns the answer of a replica, of another one if the first ended. Raises Refusal."""
         from ray.exceptions import RayActorError
         from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError, ReplicaUnavailableError
 
         for _ in range(_TRIES):
             try:
-                answered: Answered = await self.replicas.remote(asked)
+                answered: Answered = await self.replicas.remote(request)
                 return answered
             except BackPressureError:
                 raise Refused("replicas", "Every replica is busy. Try again later.", 1.0) from None
@@ -226,8 +230,8 @@ def deploy(options: Options, most: int | None) -> None:
     try:
         serve.run(replicas.bind(own), name=MODELS, route_prefix=None)
     except RuntimeError as error:
-        found = serve.status().applications[MODELS].deployments.get("models")
-        lines = [line for line in (found.message if found else str(error)).splitlines() if line.strip()]
+        deployment = serve.status().applications[MODELS].deployments.get("models")
+        lines = [line for line in (deployment.message if deployment else str(error)).splitlines() if line.strip()]
         raise BertieError(f"Ray Serve could not start the models: {lines[-1].strip()}") from None
 
 
@@ -235,10 +239,10 @@ def open_front(options: Options) -> None:
     """Starts Front behind Ray Serve's proxies."""
     from ray import serve
 
-    def made() -> Front:
+    def make_front() -> Front:
         return Front(options, serve.get_deployment_handle("models", MODELS))
 
     front = serve.deployment(
-        serve.ingress(made)(), name="front", max_ongoing_requests=MOST_OPEN, ray_actor_options={"num_cpus": 0}
+        serve.ingress(make_front)(), name="front", max_ongoing_requests=MOST_OPEN, ray_actor_options={"num_cpus": 0}
     )
     serve.run(front.bind(), name=FRONT)

@@ -7,7 +7,7 @@ from bertie.apps.serve import schemas
 from bertie.apps.serve.call import Answer, Call, are_cut
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.inputs import Inputs, check_sizes
-from bertie.apps.serve.labels import check_texts
+from bertie.apps.serve.labels import check_text_columns
 from bertie.platform import BadRecord, Example, TableFormat
 
 UNLABELLED = TableFormat.of(labelled=False)
@@ -17,7 +17,7 @@ async def classify(call: Call, body: schemas.ClassifyBody) -> object:
     """Returns the label and all probabilities of each text."""
     inputs = Inputs.of(body.input, "input")
     examples = inputs.examples()
-    check_texts(call, inputs, examples)
+    check_text_columns(call, inputs, examples)
     answers = await call.predict(examples, inputs.place)
     data = [{"index": index, **answer.as_json()} for index, answer in enumerate(answers)]
     return {"object": "list", "model": call.model.name, "data": data, "usage": {"total_tokens": call.usage.tokens}}
@@ -28,11 +28,11 @@ async def answer(call: Call, body: schemas.AnswerBody) -> object:
     inputs = Inputs.of(body.inputs)
     part = call.model.pipeline.for_head(body.head) if body.head is not None else None
     examples = [example_of(call, row, number, inputs.place(number)) for number, row in enumerate(inputs.values)]
-    check_texts(call, inputs, examples)
+    check_text_columns(call, inputs, examples)
     return own_form(call, await call.predict(examples, inputs.place, part))
 
 
-def example_of(call: Call, row: schemas.Row, number: int, place: str) -> Example:
+def example_of(call: Call, row: schemas.InputRow, number: int, place: str) -> Example:
     """Returns the example of a row of a table, or of one or two texts. Raises Refusal or BertieError."""
     if isinstance(row, dict):
         return read_row(call, row, number, place)

@@ -89,7 +89,7 @@ async def fill_mask(call: Call, body: schemas.PipelineBody) -> object:
     inputs.examples()  # raises for an empty text
     tokenizer, top, records = call.model.tokenizer, body.parameters.top_k or TOP_FILLED, list[object]()
     ticket.take(len(inputs.values))
-    texts = [masked_text(call, text, inputs.place(number)) for number, text in enumerate(inputs.values)]
+    texts = [read_masked_text(call, text, inputs.place(number)) for number, text in enumerate(inputs.values)]
     ticket.take_bytes(sum(top * len(one.spots) * (len(one.text) + FILLED_BYTES) for one in texts))
     for group in Masked.groups(texts):
         logits = (await ticket.arrays(Sequences.joined([one.ids for one in group]), ("mlm",)))["mlm"]
@@ -100,7 +100,7 @@ async def fill_mask(call: Call, body: schemas.PipelineBody) -> object:
     return records[0] if inputs.single else records
 
 
-def masked_text(call: Call, text: str, place: str) -> Masked:
+def read_masked_text(call: Call, text: str, place: str) -> Masked:
     """Returns a text with masks. Raises Refusal for a text without, and for one that is too long."""
     try:
         return Masked.of(call.model.tokenizer, text, max_length=call.model.pipeline.max_length)

@@ -87,8 +87,8 @@ class Worker:
         await self.stop()
         ours, theirs = socket.socketpair()
         names = ("model", "precision", "device", "engine", "threads", "attention", "nice", "adapters")
-        given = {name: getattr(self.settings, name) for name in names}
-        command = [sys.executable, "-m", "bertie.apps.serve.worker", str(theirs.fileno()), json.dumps(given)]
+        options = {name: getattr(self.settings, name) for name in names}
+        command = [sys.executable, "-m", "bertie.apps.serve.worker", str(theirs.fileno()), json.dumps(options)]
         try:
             self._process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -140,7 +140,7 @@ class Worker:
         if on_token is not None:
             self._parts[number], header["stream"] = on_token, True
         try:
-            for part in wire.packed(header, wire.arrays_of(ids)):
+            for part in wire.pack_message(header, wire.arrays_of(ids)):
                 self._streams[1].write(part)
             await self._streams[1].drain()
             header, arrays = await asyncio.wait_for(answer, self.settings.batch_s)
@@ -185,15 +185,15 @@ class Worker:
         reader = self._streams[0]
         try:
             header_size, size = wire.PREFIX.unpack(await reader.readexactly(wire.PREFIX.size))
-            return wire.unpacked(await reader.readexactly(header_size), await reader.readexactly(size))
+            return wire.unpack_message(await reader.readexactly(header_size), await reader.readexactly(size))
         except (asyncio.IncompleteReadError, ConnectionError):
             raise WorkerDied from None
 
-    async def restart(self, on_failure: Callable[[str], None], wanted: Callable[[], bool] = lambda: True) -> None:
+    async def restart(self, on_failure: Callable[[str], None], needed: Callable[[], bool] = lambda: True) -> None:
         """Starts until it succeeds or is not wanted, with increasing pauses. on_failure: called with each error."""
         for attempt in itertools.count():
             await asyncio.sleep(RESTART_S[min(attempt, len(RESTART_S) - 1)])
-            if not wanted():
+            if not needed():
                 return
             try:
                 await self.start()

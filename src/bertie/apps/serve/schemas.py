@@ -16,7 +16,7 @@ TokenIds = Many[Annotated[int, Field(ge=0, lt=1 << 31, strict=True)]]
 Side = Annotated[
     Literal["left", "right"], BeforeValidator(lambda side: side.lower() if isinstance(side, str) else side)
 ]
-Row = str | Many[str] | dict[str, Any]
+InputRow = str | Many[str] | dict[str, Any]
 ZERO_SHOT = {"candidates", "candidate_labels"}
 
 
@@ -45,8 +45,8 @@ class Body(Keys):
         """Raises an error for labels to choose from, which would be ignored as unknown keys."""
         for keys in (body, body.get("parameters")) if isinstance(body, dict) else ():
             if isinstance(keys, dict) and any(keys.get(name) is not None for name in ZERO_SHOT):
-                told = "zero-shot classification is not served. Use `bertie predict --candidates`"
-                raise PydanticCustomError("zero_shot", told)
+                message = "zero-shot classification is not served. Use `bertie predict --candidates`"
+                raise PydanticCustomError("zero_shot", message)
         return body
 
 
@@ -239,7 +239,7 @@ class AnswerBody(Limited):
     head: of a model of several tasks; by default all of them answer.
     """
 
-    inputs: Row | Many[Row]
+    inputs: InputRow | Many[InputRow]
     head: str | None = None
 
 

@@ -80,9 +80,11 @@ async def search(fleet: Fleet, call: Call, body: schemas.SearchBody) -> object:
     call.usage.characters = len(body.query)
     index = indexes[name]
     stages = [
-        predictor(call, models[index.embedder] if index.embedder else None),
-        predictor(call, stage(fleet, body.rerank, RANKERS, lambda one: one.kinds[0] == "rank" or one.scores_pairs)),
-        predictor(call, stage(fleet, body.answer, READERS, lambda one: one.kinds[0] in READERS)),
+        make_queue_predictor(call, models[index.embedder] if index.embedder else None),
+        make_queue_predictor(
+            call, stage(fleet, body.rerank, RANKERS, lambda one: one.kinds[0] == "rank" or one.scores_pairs)
+        ),
+        make_queue_predictor(call, stage(fleet, body.answer, READERS, lambda one: one.kinds[0] in READERS)),
     ]
     if embedder := stages[0]:
         stages[0] = embedder.replace(task_or_none=embedder.pipeline.embedder, too_long="truncate")
@@ -90,7 +92,7 @@ async def search(fleet: Fleet, call: Call, body: schemas.SearchBody) -> object:
     return {"index": name, **passages.as_json(), "truncated": call.usage.truncated}
 
 
-def predictor(call: Call, model: Served | None) -> Predictor | None:
+def make_queue_predictor(call: Call, model: Served | None) -> Predictor | None:
     """The predictor of a model, whose batches go through its queue until the request ends."""
     if model is None:
         return None
@@ -99,8 +101,8 @@ def predictor(call: Call, model: Served | None) -> Predictor | None:
     return Predictor(Queued(ticket, asyncio.get_running_loop()), pipeline=pipeline)
 
 
-def stage(fleet: Fleet, asked: bool | str, kinds: tuple[str, ...], suits: Callable[[Served], bool]) -> Served | None:
+def stage(fleet: Fleet, choice: bool | str, kinds: tuple[str, ...], suits: Callable[[Served], bool]) -> Served | None:
     """The model of a stage: the one named, else the first that suits; None where none is wanted."""
-    if isinstance(asked, str):
-        return fleet.choose(asked, kinds, "/search")
-    return next(filter(suits, fleet.models.values()), None) if asked else None
+    if isinstance(choice, str):
+        return fleet.choose(choice, kinds, "/search")
+    return next(filter(suits, fleet.models.values()), None) if choice else None

@@ -98,11 +98,11 @@ class Served:
 
         return {"name": self.folder.parent.name, "settings_xxh3": xxhash.xxh3_128_hexdigest(settings.read_bytes())}
 
-    def policy(self, wanted: LongTexts | None, pipeline: TextPipeline) -> LongTexts:
+    def policy(self, policy: LongTexts | None, pipeline: TextPipeline) -> LongTexts:
         """Returns the handling of long texts that a request wants, if the task has it, or that of training."""
         task = pipeline.task_or_none
-        if wanted and not (wanted == "window" and task is not None and task.no_windows):
-            return wanted
+        if policy and not (policy == "window" and task is not None and task.no_windows):
+            return policy
         return self.pipeline.too_long if task is None or task is self.pipeline.task_or_none else task.too_long
 
     def info(self, too_long: LongTexts | None = None) -> dict[str, Any]:

@@ -46,8 +46,8 @@ class ServedIndex:
         """Returns the open index of this thread. Each thread needs its own; a replaced index is opened again."""
         file = (self.folder / DATABASE).stat().st_ino
         if getattr(self.own, "file", None) != file:
-            if found := getattr(self.own, "searcher", None):
-                found.close()
+            if searcher := getattr(self.own, "searcher", None):
+                searcher.close()
             self.own.searcher, self.own.file = Searcher(self.folder), file
         open_now: Searcher = self.own.searcher
         return open_now

@@ -76,7 +76,7 @@ class Options:
             )
 
 
-def serve(options: Options, *, on_ready: Callable[[str], None] = lambda url: None) -> int:
+def run_server(options: Options, *, on_ready: Callable[[str], None] = lambda url: None) -> int:
     """Serves until a signal, and returns the exit status. Raises BertieError for a used port or an unsuitable model."""
     options.check()
     listener = bind(options.host, options.port)
@@ -91,9 +91,9 @@ def serve(options: Options, *, on_ready: Callable[[str], None] = lambda url: Non
 
 
 async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[str], None]) -> int:
-    fleet, application = build(options)
-    server = Server(uvicorn.Config(application, **uvicorn_settings(fleet.admission.content)))
-    run = Run(server, fleet, options.drain_s)
+    fleet, application = build_application(options)
+    server = QuietServer(uvicorn.Config(application, **uvicorn_settings(fleet.admission.content)))
+    run = ServerSignals(server, fleet, options.drain_s)
     fleet.process = Process.this()
     if options.log is not None:
         Traffic.check_file(options.log)
@@ -114,7 +114,7 @@ async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[
     return 0
 
 
-def build(options: Options) -> tuple[Fleet, Application]:
+def build_application(options: Options) -> tuple[Fleet, Application]:
     """Returns the models and the application, without starting them."""
     LOG.start()
     log = log_line if options.access_log else None
@@ -170,7 +170,7 @@ def uvicorn_settings(content: Budget) -> dict[str, Any]:
     }
 
 
-class Server(uvicorn.Server):
+class QuietServer(uvicorn.Server):
     """uvicorn's server without its signal handlers."""
 
     @contextmanager
@@ -180,10 +180,10 @@ class Server(uvicorn.Server):
 
 
 @dataclass
-class Run:
+class ServerSignals:
     """The signal handlers of a server."""
 
-    server: Server
+    server: QuietServer
     fleet: Fleet
     drain_s: float
     tasks: set["asyncio.Task[Any]"] = field(default_factory=set)
@@ -256,6 +256,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 def _more_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_MAX_DESCRIPTORS, hard)
-    if soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    limit = _MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_MAX_DESCRIPTORS, hard)
+    if soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

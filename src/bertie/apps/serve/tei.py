@@ -10,10 +10,10 @@ from scipy.special import expit
 from bertie import Tokenizer
 from bertie.apps.serve import schemas
 from bertie.apps.serve.call import INLINE_CHARACTERS, Answer, Call
-from bertie.apps.serve.embedding import embedding_of, encode, token_ids, vectors
+from bertie.apps.serve.embedding import compute_vectors, embedding_of, encode_inputs, token_ids
 from bertie.apps.serve.errors import Refusal
 from bertie.apps.serve.inputs import MOST_INPUTS, Inputs, check_count, check_filled
-from bertie.apps.serve.labels import check_texts, classified
+from bertie.apps.serve.labels import check_text_columns, classified
 from bertie.platform import Chooses, Example
 
 MOST_TOKENIZED = 100_000  # characters of one request for tokens, of which each becomes an object
@@ -25,13 +25,13 @@ _NUMBER_BYTES = 16  # of a number in an answer: as float32 and as text
 async def embed(call: Call, body: schemas.EmbedBody) -> object:
     """Returns the vector of each text: [[0.1, ...]]."""
     pipeline = embedding_of(call, prompt_name=body.prompt_name, normalize=body.normalize, dimensions=body.dimensions)
-    return await vectors(call, Inputs.of(body.inputs), pipeline)
+    return await compute_vectors(call, Inputs.of(body.inputs), pipeline)
 
 
 async def embed_all(call: Call, body: schemas.EmbedAllBody) -> object:
     """Returns the vector of each token of each text: [[[0.1, ...]]]."""
     inputs, output = Inputs.of(body.inputs), layer_named(call, body.layer)
-    encoded = await encode(call, inputs, embedding_of(call, prompt_name=body.prompt_name))
+    encoded = await encode_inputs(call, inputs, embedding_of(call, prompt_name=body.prompt_name))
     call.ticket.take_bytes(len(encoded.input_ids) * call.model.facts.hidden_size * _NUMBER_BYTES)
     rows = (await call.ticket.arrays(encoded, (output,)))[output]
     return np.split(rows, encoded.starts[1:-1])
@@ -57,7 +57,7 @@ async def similarity(call: Call, body: schemas.SimilarityBody) -> object:
         return f"inputs.sentences[{number - 1}]" if number else "inputs.source_sentence"
 
     inputs = Inputs([body.inputs.source_sentence, *body.inputs.sentences], False, place)
-    rows = await vectors(call, inputs, embedding_of(call))
+    rows = await compute_vectors(call, inputs, embedding_of(call))
     return rows[1:] @ rows[0]
 
 
@@ -102,7 +102,7 @@ async def relevance(call: Call, query: str, texts: Inputs) -> list[float]:
     pairs = Inputs([[query, text] for text in texts.values], False, texts.place)
     examples = pairs.examples()
     if not isinstance(task, Chooses):
-        check_texts(call, pairs, examples)
+        check_text_columns(call, pairs, examples)
         return [log_odds(answer) for answer in await call.predict(examples, pairs.place)]
     pipeline, together = call.pipeline(), Example((query, *texts.values))
     name = texts.place(0).partition("[")[0]  # the model reads them together

@@ -70,12 +70,12 @@ class ModelTraffic:
         if self.usual is None or not traffic.rows:
             return {}
         rows = ((name, np.array([*bins.values()], float)) for name, bins in compare.binned_rows(self.usual, traffic))
-        found = {name: float(shift.population_stability(bins[:, 0], bins[:, 1])) for name, bins in rows}
+        differences = {name: float(shift.population_stability(bins[:, 0], bins[:, 1])) for name, bins in rows}
         usual, here = self.usual.vectors.array, traffic.vectors.array
         if len(usual) > 1 and len(here) and self.usual.vectors.width == traffic.vectors.width:
             spread = float(np.sqrt(usual.var(0).sum())) or 1.0
-            found["vectors"] = float(np.linalg.norm(here.mean(0) - usual.mean(0))) / spread
-        return found
+            differences["vectors"] = float(np.linalg.norm(here.mean(0) - usual.mean(0))) / spread
+        return differences
 
 
 @dataclass(eq=False)
@@ -192,14 +192,14 @@ class Watch(Collector):
 
     def info(self) -> dict[str, object]:
         """Returns the traffic of each model for the page: rows, names, means of its bins, and differences."""
-        found = dict[str, object]()
+        traffic = dict[str, object]()
         for name, entry in self.models.items():
             whole = entry.whole
             names = {key: dict(counts.most_common()) for key, counts in whole.names.items()}
             bins = {key: binned(key, counts) for key, counts in whole.counts.items() if key in HISTOGRAMS}
             different = {key: round(value, 4) for key, value in entry.differences(whole).items()}
-            found[name] = {"rows": whole.rows, "names": names, "bins": bins, "differences": different}
-        return found
+            traffic[name] = {"rows": whole.rows, "names": names, "bins": bins, "differences": different}
+        return traffic
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics of /metrics. Labels are models, labels of models, and scripts."""

@@ -26,7 +26,7 @@ _MAX_COPIED_BYTES = 1 << 16  # bytes that are copied sooner than sent in parts
 Arrays = Mapping[str, NDArray[np.generic]]
 
 
-def packed(header: Mapping[str, object], arrays: Arrays) -> list[bytes | memoryview]:
+def pack_message(header: Mapping[str, object], arrays: Arrays) -> list[bytes | memoryview]:
     """Returns one message in parts to write. A small message is one part, so that its reader wakes once."""
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     shapes = [(name, array.dtype.str, array.shape) for name, array in whole.items()]
@@ -37,7 +37,7 @@ def packed(header: Mapping[str, object], arrays: Arrays) -> list[bytes | memoryv
     return parts if size > _MAX_COPIED_BYTES else [b"".join(parts)]
 
 
-def unpacked(text: bytes, data: bytes | bytearray) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def unpack_message(text: bytes, data: bytes | bytearray) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Returns the header and the arrays of a message. Raises ValueError for a damaged message."""
     header, arrays, at = json.loads(text), dict[str, NDArray[np.generic]](), 0
     for name, kind, shape in header.pop("arrays"):
@@ -55,7 +55,7 @@ def arrays_of(ids: Sequences) -> dict[str, NDArray[np.generic]]:
     return own | {EXTRA + name: array for name, array in ids.extra.items()}
 
 
-def ids_of(arrays: Arrays) -> Sequences:
+def read_sequences(arrays: Arrays) -> Sequences:
     """Returns the batch of such arrays."""
     extra = {name.removeprefix(EXTRA): array for name, array in arrays.items() if name.startswith(EXTRA)}
     return Sequences(**{name: arrays[name] for name in _ENGINE_ARRAYS}, extra=extra)  # type: ignore[arg-type]

@@ -28,17 +28,17 @@ OOM_FIRST = 500  # of 1,000: when memory runs out the kernel ends a worker, whic
 Attend = Callable[[Sequences], Mapping[str, object]]
 
 
-def main(descriptor: str, settings: str) -> None:
+def serve_model(descriptor: str, settings: str) -> None:
     """Serves one model on an inherited socket."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _prefer_to_die()
     with socket.socket(fileno=int(descriptor)) as connection:
         try:
-            given = json.loads(settings)
-            os.nice(given.pop("nice"))
-            attend = attention_of(Path(given["model"])) if given.pop("attention") else None
-            engines, sha = load(**given)
+            values = json.loads(settings)
+            os.nice(values.pop("nice"))
+            attend = attention_of(Path(values["model"])) if values.pop("attention") else None
+            engines, sha = load_engines(**values)
         except BaseException as error:  # a panic of Rust is no Exception
             codes = {name: getattr(error, name, getattr(BertieError, name)) for name in ("exit_code", "code")}
             _send(connection, {"error": str(error) or repr(error), **codes}, {})
@@ -100,24 +100,24 @@ class Lanes:
             if message is None:
                 os._exit(0)
             header, arrays = message
-            found: Mapping[str, Any] = {}
-            told = {"number": header["number"]}
+            outputs: Mapping[str, Any] = {}
+            reply = {"number": header["number"]}
             self.running.add(lane)
             engine = self.alone if len(self.running) == 1 else self.beside
             if header["adapter"]:
                 engine = self.engines[header["adapter"]]
             try:
-                ids = wire.ids_of(arrays)
-                asked = self.attend is not None and header["outputs"] == [wire.ATTENTION]
+                ids = wire.read_sequences(arrays)
+                attending = self.attend is not None and header["outputs"] == [wire.ATTENTION]
                 if header.get("stream"):
                     self._stream(ids, header, engine)
                 else:
-                    found = self.attend(ids) if self.attend and asked else engine.run(ids, header["outputs"])
+                    outputs = self.attend(ids) if self.attend and attending else engine.run(ids, header["outputs"])
             except BaseException as error:  # the server tries the batch's requests one by one
-                told["error"] = f"{type(error).__name__}: {error}"[:500]
+                reply["error"] = f"{type(error).__name__}: {error}"[:500]
             self.running.discard(lane)
             with self.writing:
-                _send(self.connection, told, found)
+                _send(self.connection, reply, outputs)
 
     def _stream(self, ids: Sequences, header: Mapping[str, Any], engine: "Engine") -> None:
         """Sends each token of one text as it is generated. Only the torch engine generates."""
@@ -158,7 +158,7 @@ def attention_of(model: Path) -> "Attend":
     return attend
 
 
-def load(
+def load_engines(
     model: str, precision: str, device: str, engine: str, threads: int | None, adapters: Mapping[str, str]
 ) -> tuple["Mapping[str, Engine]", str]:
     """Returns the engine of a model folder, or of each adapter by name, and the hash of the weights."""
@@ -181,7 +181,7 @@ def _prefer_to_die() -> None:
 
 def _send(connection: socket.socket, header: Mapping[str, object], arrays: wire.Arrays) -> None:
     try:
-        for part in wire.packed(header, arrays):
+        for part in wire.pack_message(header, arrays):
             connection.sendall(part)
     except OSError:  # the server has gone
         os._exit(0)
@@ -193,7 +193,7 @@ def _receive(connection: socket.socket) -> tuple[dict[str, Any], dict[str, Any]]
         return None
     header_size, size = wire.PREFIX.unpack(prefix)
     text, data = _read(connection, header_size), _read(connection, size)
-    return None if text is None or data is None else wire.unpacked(bytes(text), data)
+    return None if text is None or data is None else wire.unpack_message(bytes(text), data)
 
 
 def _read(connection: socket.socket, size: int) -> bytearray | None:
@@ -211,4 +211,4 @@ def _read(connection: socket.socket, size: int) -> bytearray | None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    serve_model(*sys.argv[1:])

@@ -12,7 +12,7 @@ from bertie.apps import submission as app
 from bertie.platform import DataError, UsageError, console, option
 
 
-def submission(
+def submission_command(
     file: Annotated[Path, typer.Argument(help="Zip file to write, or to validate when no models are given.")],
     models: Annotated[list[str] | None, typer.Argument(help="SET=FOLDER for each fine-tuned model.")] = None,
     data_dir: Annotated[Path, typer.Option("--data-dir", help="Folder of GLUE's files.")] = Path(),
@@ -34,7 +34,7 @@ def submission(
     if not models:
         if not file.is_file():
             raise UsageError(f"{file} does not exist. To create it, pass models: cola=runs/cola/model ...")
-        if problems := app.glue.check(file.read_bytes()):
+        if problems := app.glue.check_submission(file.read_bytes()):
             raise DataError(f"{file} is not a valid submission: {'; '.join(problems)}.")
         _show(file, [], f"{file}: all {len(app.glue.GLUE_FILES)} files are complete")
         return
@@ -51,7 +51,7 @@ def submission(
             raise UsageError(f"{name} has two models. Pass one.")
         folders[name] = Path(folder)
     predictors = {name: bertie.load(folder, device, precision).predictor() for name, folder in folders.items()}
-    notes = app.glue.submission(predictors, data_dir, file)
+    notes = app.glue.write_submission(predictors, data_dir, file)
     _show(file, notes, f"Wrote {file}")
 
 

@@ -50,19 +50,19 @@ def test_answers(predictor: Predictor, test: TestSet, data_dir: Path) -> tuple[l
         raise DataError(
             f"{test.data} has the labels {', '.join(dataset.labels)}, but this model has {', '.join(predictor.labels)}."
         )
-    found, unread = [], 0
+    cells, unread = [], 0
     for _, answer in answers:
         if isinstance(answer, BadRecord):
             unread += 1
-            found.append(dataset.labels[0] if dataset.labels else "0")
+            cells.append(dataset.labels[0] if dataset.labels else "0")
         elif isinstance(answer.label, float):
-            found.append(f"{min(max(answer.label, STSB[0]), STSB[1]):z.3f}")
+            cells.append(f"{min(max(answer.label, STSB[0]), STSB[1]):z.3f}")
         else:
-            found.append(str(answer.label))
-    return found, unread
+            cells.append(str(answer.label))
+    return cells, unread
 
 
-def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) -> list[str]:
+def write_submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) -> list[str]:
     """Writes the zip file of the data sets with a model, and returns warnings. Nothing is written on an error.
 
     predictors: by data set. Raises UsageError for a data set outside GLUE, DataError for missing files or a wrong
@@ -79,13 +79,13 @@ def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) 
             if predictor is None:
                 notes.append(f"{file} is missing: no model of {test.data}")
                 continue
-            found, unread = test_answers(predictor, test, data_dir)
+            answers, unread = test_answers(predictor, test, data_dir)
             if unread:
                 notes.append(f"{file}: {unread:,} rows cannot be read and have the first label")
-            lines = [HEADER, *(f"{index}\t{answer}" for index, answer in enumerate(found))]
+            lines = [HEADER, *(f"{index}\t{answer}" for index, answer in enumerate(answers))]
             content = "\n".join(lines) + "\n"
             archive.writestr(zipfile.ZipInfo(file), content, zipfile.ZIP_DEFLATED)  # ZipInfo: no clock, the same bytes
-    problems = check(raw.getvalue(), complete=False)
+    problems = check_submission(raw.getvalue(), complete=False)
     if problems:
         raise DataError(f"The submission is not valid: {'; '.join(problems)}.")
     with File(path).write() as written:
@@ -93,7 +93,7 @@ def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) 
     return notes
 
 
-def check(raw: bytes, *, complete: bool = True) -> list[str]:
+def check_submission(raw: bytes, *, complete: bool = True) -> list[str]:
     """Returns the errors of a submission: files, rows, indices, labels. complete: whether every file must exist."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(raw))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bertie.apps.trace.trace import Step
 
 
-def trace(
+def trace_command(
     text: Annotated[str, typer.Argument(help="Text to trace.")],
     model: Annotated[
         Path | None,
@@ -39,8 +39,8 @@ def trace(
 
     if model is None:
         console.say("No --model: these are the steps of an untrained bert-tiny with random weights.")
-    opened = app.trace.untrained(text, seed) if model is None else platform.ModelFolder(model).load()
-    for number, step in enumerate(app.trace.trace(opened, text, seed=seed), 1):
+    loaded = app.trace.untrained(text, seed) if model is None else platform.ModelFolder(model).load()
+    for number, step in enumerate(app.trace.trace(loaded, text, seed=seed), 1):
         if console.verbosity.json:
             console.emit({"step": number, **asdict(step)})
         else:

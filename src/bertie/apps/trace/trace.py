@@ -41,7 +41,7 @@ class MaskedBatch(Protocol):
 
 
 @dataclass(frozen=True)
-class Array:
+class TracedArray:
     """An array: its name, the letters of its axes ("B S H"), its shape."""
 
     name: str
@@ -55,7 +55,7 @@ class Step:
 
     name: str
     symbol: str
-    arrays: tuple[Array, ...]
+    arrays: tuple[TracedArray, ...]
     values: tuple[dict[str, Any], ...]
 
 
@@ -93,7 +93,7 @@ def trace(model: TorchModel, text: str, *, seed: int = 0) -> list[Step]:
         Step(
             "loss",
             "bertie.objectives.mlm:MaskedLM.loss",
-            (Array("targets", "M", (int(loss.count),)),),
+            (TracedArray("targets", "M", (int(loss.count),)),),
             ({
                 "loss": float(loss.total) / loss.count,
                 "of a uniform guess": log(logits_MV.shape[-1]),
@@ -122,13 +122,13 @@ def untrained(text: str, seed: int = 0) -> TorchModel:
 @contextmanager
 def _outputs(module: nn.Module) -> Iterator[dict[str, Tensor]]:
     """Context that records the outputs of a module's children by name, and the module's own output under ""."""
-    found: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
     hooks = [
-        part.register_forward_hook(lambda _part, _given, out, name=name: found.__setitem__(name, out))
+        part.register_forward_hook(lambda _part, _given, out, name=name: outputs.__setitem__(name, out))
         for name, part in [("", module), *module.named_children()]
     ]
     try:
-        yield found
+        yield outputs
     finally:
         for hook in hooks:
             hook.remove()
@@ -139,8 +139,8 @@ def _predicted(hidden_BSH: Tensor, batch: MaskedBatch) -> Tensor:
     return hidden_BSH.flatten(0, -2)[batch.labels["mlm_positions"]]
 
 
-def _array(name: str, axes: str, tensor: Tensor) -> Array:
-    return Array(name, axes, tuple(tensor.shape))
+def _array(name: str, axes: str, tensor: Tensor) -> TracedArray:
+    return TracedArray(name, axes, tuple(tensor.shape))
 
 
 def _numbers(vector: Tensor) -> list[float]:
@@ -153,7 +153,7 @@ def _tokenized(tokenizer: Tokenizer, encoding: Encoding, text: str) -> Step:
         for i, (number, (start, end)) in enumerate(zip(encoding.ids, encoding.offsets, strict=True))
     )
     shape = (1, len(encoding.ids))
-    arrays = (Array("input_ids", "B S", shape), Array("token_type_ids", "B S", shape))
+    arrays = (TracedArray("input_ids", "B S", shape), TracedArray("token_type_ids", "B S", shape))
     return Step("tokenizer", "bertie.text.tokenizer:Tokenizer.encode", arrays, tuple(rows))
 
 
@@ -175,12 +175,12 @@ def _embedded(parts: dict[str, Tensor], embeddings_BSH: Tensor, batch: MaskedBat
     """The parts whose sum is normalized; values: of the first predicted token."""
     position = int(batch.labels["mlm_positions"][0])
     names = ("word", "position", "segment", "norm")
-    found = {name: part if part.dim() > 2 else part[None] for name, part in parts.items() if name in names}
-    width, found["embeddings"] = found["word"].shape[-1], embeddings_BSH
-    rows = ({"part": name, "numbers": _numbers(part.flatten(0, -2)[position])} for name, part in found.items()
+    rows_by_part = {name: part if part.dim() > 2 else part[None] for name, part in parts.items() if name in names}
+    width, rows_by_part["embeddings"] = rows_by_part["word"].shape[-1], embeddings_BSH
+    rows = ({"part": name, "numbers": _numbers(part.flatten(0, -2)[position])} for name, part in rows_by_part.items()
             if part.shape[:2] == batch.input_ids.shape)  # fmt: skip
-    wide = {name for name, part in found.items() if name == "embeddings" or part.shape[-1] != width}
-    arrays = (_array(name, "B S H" if name in wide else "B S E", part) for name, part in found.items())
+    wide = {name for name, part in rows_by_part.items() if name == "embeddings" or part.shape[-1] != width}
+    arrays = (_array(name, "B S H" if name in wide else "B S E", part) for name, part in rows_by_part.items())
     return Step("embeddings", "bertie.nn.embeddings:Embeddings.forward", tuple(arrays), tuple(rows))
 
 

@@ -9,7 +9,7 @@ import bertie
 from bertie.platform import console, option
 
 
-def export_checkpoint(
+def export_checkpoint_command(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or one of its checkpoint folders.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Model folder to write.")],
     overwrite: Annotated[bool, option("overwrite")] = False,

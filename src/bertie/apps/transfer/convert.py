@@ -10,7 +10,7 @@ import bertie
 from bertie.platform import console, option
 
 
-def convert(
+def convert_command(
     folder: Annotated[Path, typer.Argument(help="Name or folder of a model, run or checkpoint.")],
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
     precision: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",

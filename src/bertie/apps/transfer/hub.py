@@ -10,7 +10,7 @@ import bertie
 from bertie.platform import UsageError, console, option
 
 
-def download(
+def download_command(
     names: Annotated[
         list[str] | None, typer.Argument(help="Models: organization/model, or organization/model@revision.")
     ] = None,
@@ -44,7 +44,7 @@ def download(
         _show(f"{done.name}: {size}, commit {done.commit[:12]}, in {done.folder}", asdict(done))
 
 
-def upload(
+def upload_command(
     model: Annotated[Path, option("model")],
     name: Annotated[str, typer.Argument(help="Name on the Hub: organization/model.")],
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,

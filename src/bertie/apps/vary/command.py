@@ -12,7 +12,7 @@ from bertie.apps import vary as app
 from bertie.platform import comma_names, console, option
 
 
-def vary(
+def vary_command(
     file: Annotated[str, typer.Argument(help="Texts, or pairs of texts: txt, csv, tsv, jsonl or parquet.")],
     output: Annotated[Path, option("output", ".jsonl", help="JSON lines to write: FILE.jsonl.")],
     copies: Annotated[int, typer.Option("--copies", min=0, help="Number of changed copies of each text.")] = 2,
@@ -42,7 +42,9 @@ def vary(
         platform.SourceFile(file).examples(format, on_columns=lambda columns: names.extend(columns.text)), file
     )
     texts = [example.texts for example in examples]
-    rows = (dict(zip(names, one, strict=True)) for one in chain(texts, app.vary.vary(texts, copies=copies, seed=seed)))
+    rows = (
+        dict(zip(names, one, strict=True)) for one in chain(texts, app.vary.vary_texts(texts, copies=copies, seed=seed))
+    )
     written = platform.File(output).write_lines(
         json.dumps(row, ensure_ascii=False) + "\n"
         for row in console.track(rows, "texts", total=len(texts) * (1 + copies))

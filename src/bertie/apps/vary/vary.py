@@ -18,7 +18,7 @@ SPLICED = (0.3, 0.7)
 _Texts = tuple[str, ...]
 
 
-def vary(texts: Sequence[_Texts], *, copies: int, seed: int = 0) -> Iterator[_Texts]:
+def vary_texts(texts: Sequence[_Texts], *, copies: int, seed: int = 0) -> Iterator[_Texts]:
     """Yields `copies` changed copies of each text, or of each tuple of texts: half swapped, half spliced.
 
     The words come from all texts. Of a tuple, one or more texts are changed, and the second half of a spliced text is
@@ -49,8 +49,8 @@ def _joined(units: Sequence[str], like: str) -> str:
 
 
 def _swapped(text: str, pool: Sequence[str], rng: random.Random) -> str:
-    kept = [word for word in _units(text) if rng.random() >= LEFT_OUT]
-    return _joined([rng.choice(pool) if rng.random() < SWAPPED else word for word in kept], text) or text
+    words = [word for word in _units(text) if rng.random() >= LEFT_OUT]
+    return _joined([rng.choice(pool) if rng.random() < SWAPPED else word for word in words], text) or text
 
 
 def _spliced(text: str, other: str, rng: random.Random) -> str:

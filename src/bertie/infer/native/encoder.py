@@ -27,9 +27,9 @@ from bertie.data.sequences import Int
 from bertie.infer.native.library import open_library
 from bertie.models.int8 import MOST_GROUPS, Floats, Int8Weight
 
-Precision = Literal["fp32", "bf16", "int8"]
-KINDS: dict[Precision, int] = {"fp32": 0, "bf16": 1, "int8": 2}
-DEPTHS: dict[Precision, int] = {"fp32": 1, "bf16": 2, "int8": 4}  # elements of a column that lie side by side
+NativePrecision = Literal["fp32", "bf16", "int8"]
+KINDS: dict[NativePrecision, int] = {"fp32": 0, "bf16": 1, "int8": 2}
+DEPTHS: dict[NativePrecision, int] = {"fp32": 1, "bf16": 2, "int8": 4}  # elements of a column that lie side by side
 NATIVE_ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
 _GATE_OFFSET = 8  # added to the activation of a gate
 NATIVE_ACTIVATIONS |= {
@@ -39,7 +39,7 @@ NATIVE_ACTIVATIONS |= {
     "swiglu": _GATE_OFFSET + 4,
 }
 _CHUNK_TOKENS = 512  # tokens a call: with their activations they fit into a core's second cache
-BLOCKS: dict[Precision, int] = {  # rows that pass the feed-forward network together
+BLOCKS: dict[NativePrecision, int] = {  # rows that pass the feed-forward network together
     "fp32": _CHUNK_TOKENS,  # whose weights are larger than the caches, so that they are read once a chunk
     "bf16": 48,
     "int8": 48,
@@ -86,10 +86,10 @@ class Int8Linear:
         )
 
 
-Linear = Int8Linear | FloatLinear
+NativeLinear = Int8Linear | FloatLinear
 
 
-Norm = tuple[Floats, Floats]  # weight and bias
+NativeNorm = tuple[Floats, Floats]  # weight and bias
 NO_NORM: tuple[None, None] = (None, None)
 
 
@@ -101,12 +101,12 @@ class LayerWeights:
     with the same turns have the same object. radius: tokens on each side that a token sees.
     """
 
-    qkv: Linear
-    out: Linear
-    up: Linear
-    down: Linear
-    attention_norm: Norm | None
-    output_norm: Norm
+    qkv: NativeLinear
+    out: NativeLinear
+    up: NativeLinear
+    down: NativeLinear
+    attention_norm: NativeNorm | None
+    output_norm: NativeNorm
     turns: Floats | None = None
     radius: int = EVERYWHERE
 
@@ -139,13 +139,13 @@ class EncoderWeights:
     word: Floats
     position: Floats | None
     segment: Floats | None
-    norm: Norm
-    projection: Linear | None
+    norm: NativeNorm
+    projection: NativeLinear | None
     layers: Sequence[LayerWeights]
     num_heads: int
     activation: str
     eps: float
-    final_norm: Norm | None = None
+    final_norm: NativeNorm | None = None
 
     def grouped(self) -> tuple["EncoderWeights", _Order]:
         """Returns the same encoder with features in the order of their groups, which the library needs.
@@ -219,7 +219,9 @@ class NativeEncoder:
     Raises OSError where the library is not available, ValueError where this processor lacks the precision.
     """
 
-    def __init__(self, weights: EncoderWeights, precision: Precision = "fp32", *, target: str | None = None) -> None:
+    def __init__(
+        self, weights: EncoderWeights, precision: NativePrecision = "fp32", *, target: str | None = None
+    ) -> None:
         self.library, self.target = open_library(target)
         if not self.library.bertie_kinds() >> KINDS[precision] & 1:
             raise ValueError(f"{self.target} has no products in {precision}")
@@ -280,8 +282,8 @@ class NativeEncoder:
         keep: "means" gives the mean of each sequence instead, and "firsts" its first row: (B, H). Raises IndexError for
         a number that has no embedding, ValueError for lengths that do not make up T.
         """
-        given = {"ids": ids, "segments": segments, "positions": positions}
-        for (name, numbers), rows in zip(given.items(), self._rows, strict=True):
+        arrays = {"ids": ids, "segments": segments, "positions": positions}
+        for (name, numbers), rows in zip(arrays.items(), self._rows, strict=True):
             if numbers is None:
                 continue
             if len(numbers) != lengths.sum() or lengths.min(initial=1) < 1:
@@ -359,7 +361,7 @@ class NativeEncoder:
         self._kept.append(raw)
         return int(raw.ctypes.data) + start
 
-    def _linear(self, linear: Linear) -> _Linear:
+    def _linear(self, linear: NativeLinear) -> _Linear:
         if isinstance(linear, FloatLinear) and self.precision == "int8":
             linear = linear.to_nearest()
         rows, features = _features(linear)
@@ -371,7 +373,7 @@ class NativeEncoder:
             whole[..., :rows] = array
             return self._keep(whole)
 
-        kind: Precision = self.precision
+        kind: NativePrecision = self.precision
         values: NDArray[np.generic]
         scales: tuple[int | None, int | None] = (None, None)
         reads: tuple[int | None, int | None] = (None, None)
@@ -458,11 +460,11 @@ def _deal(call: Callable[[tuple[int, int]], None], parts: list[tuple[int, int]],
         one.result()
 
 
-def _taken(norm: Norm, order: _Order) -> Norm:
+def _taken(norm: NativeNorm, order: _Order) -> NativeNorm:
     return norm[0][order], norm[1][order]
 
 
-def _features(linear: Linear) -> tuple[int, int]:
+def _features(linear: NativeLinear) -> tuple[int, int]:
     rows, features = (linear.weight.values if isinstance(linear, Int8Linear) else linear.weight).shape
     return rows, features
 

@@ -2,7 +2,7 @@
 
     config.json -> EncoderConfig -> public names of the weights -> NativeEncoder; the head in NumPy
 
-What is not read here is left to torch, which opens every folder and says what is wrong with one: `opened` then gives
+What is not read here is left to torch, which opens every folder and says what is wrong: `open_native_engine` then gives
 None. T tokens · B sequences · N positions · H hidden size · L outputs · V vocabulary
 """
 
@@ -27,26 +27,26 @@ from bertie.infer.native.encoder import (
     FloatLinear,
     Int8Linear,
     LayerWeights,
-    Linear,
     NativeEncoder,
-    Precision,
+    NativeLinear,
+    NativePrecision,
 )
 from bertie.infer.native.fits import NATIVE_BATCH_TOKENS, misfit, positions_of, rows_read
 from bertie.infer.native.library import thread_count
 from bertie.models.codec import CONFIG, model_type
 from bertie.models.config import EncoderConfig
-from bertie.models.facts import POOLED, layer_of
+from bertie.models.facts import POOLED, parse_layer_output
 from bertie.models.head_config import LabelConfig
 from bertie.models.int8 import Floats, Int8Weight
 from bertie.models.kinds import Full, Groups, Learned
 from bertie.models.names import WeightTable
-from bertie.models.packed import PackedWeight, format_of, fused
+from bertie.models.packed import PackedWeight, find_weight_format, fused
 from bertie.models.sentence import SentenceModules, read_sentence
 from bertie.models.variant import PROBLEM_TYPES, plain_encoder, read_labels, read_public
 from bertie.training_facts import TrainingFacts, read_training_facts
 
 _WEIGHTS = "model.safetensors"
-_Vectors = Callable[[Array], Array]
+_VectorFunction = Callable[[Array], Array]
 
 
 class NotHere(Exception):
@@ -64,23 +64,23 @@ class Stored:
 
     def array(self, public: str, *shape: int | None) -> Floats:
         """A weight in float32. shape: what it must have; None: anything."""
-        if format_of(public, self.names):
-            found: NDArray[Any] = self.packed(public).dequantized()
+        if find_weight_format(public, self.names):
+            values: NDArray[Any] = self.packed(public).dequantized()
         else:
-            found = self._raw(public)
-            found = found.T if self.table.turned(public) else found
-        if found.dtype.kind != "f" or len(found.shape) != len(shape):
+            values = self._raw(public)
+            values = values.T if self.table.turned(public) else values
+        if values.dtype.kind != "f" or len(values.shape) != len(shape):
             raise NotHere(public)
-        if any(wanted not in (None, size) for wanted, size in zip(shape, found.shape, strict=True)):
+        if any(expected not in (None, size) for expected, size in zip(shape, values.shape, strict=True)):
             raise NotHere(public)
-        found = np.ascontiguousarray(found, np.float32)
-        if not np.isfinite(found).all():
+        values = np.ascontiguousarray(values, np.float32)
+        if not np.isfinite(values).all():
             raise NotHere(public)
-        return found
+        return values
 
     def packed(self, public: str) -> PackedWeight:
         """A weight in few bits a number."""
-        kind = format_of(public, self.names)
+        kind = find_weight_format(public, self.names)
         if kind is None:
             raise NotHere(public)
         try:
@@ -88,7 +88,7 @@ class Stored:
         except ValueError:
             raise NotHere(public) from None
 
-    def linear(self, name: str, outputs: int, inputs: int) -> Linear:
+    def linear(self, name: str, outputs: int, inputs: int) -> NativeLinear:
         """Our name of a matrix with its bias -> both, fused where they are fused here."""
         publics, biases = self.table.public(f"{name}.weight"), self.table.public(f"{name}.bias")
         rows = outputs // len(publics)
@@ -97,7 +97,7 @@ class Stored:
             raise NotHere(name)
         parts = [np.zeros(rows, np.float32) if absent[0] else self.array(bias, rows) for bias in biases]
         bias = np.concatenate(parts)
-        if all(format_of(public, self.names) is Int8Weight for public in publics):
+        if all(find_weight_format(public, self.names) is Int8Weight for public in publics):
             try:
                 weight = fused([self.packed(public) for public in publics])
             except ValueError:
@@ -122,17 +122,17 @@ class Stored:
         if self.file.get_slice(self.names[public]).get_dtype() == "BF16":  # which numpy does not have
             raise NotHere(public)
         self.read.add(public)
-        found: NDArray[np.generic] = self.file.get_tensor(self.names[public])
-        return found
+        values: NDArray[np.generic] = self.file.get_tensor(self.names[public])
+        return values
 
 
 @dataclass(frozen=True)
-class Head:
+class NativeHead:
     """What is computed from the hidden states: rows of `outputs` each."""
 
     rows: str
     outputs: int
-    run: _Vectors
+    run: _VectorFunction
 
 
 @dataclass
@@ -143,8 +143,8 @@ class FolderEngine:
 
     config: EncoderConfig
     native: NativeEncoder
-    pooler: _Vectors | None
-    heads: Mapping[str, Head]
+    pooler: _VectorFunction | None
+    heads: Mapping[str, NativeHead]
     labels: tuple[str, ...]
     problem_type: str | None
     sentence: SentenceModules = field(default_factory=SentenceModules)
@@ -179,19 +179,21 @@ class FolderEngine:
         if longest > most:
             raise DataError(f"A sequence of {longest:,} tokens is longer than the model's {most:,} positions.")
         segments = ids.token_type_ids if self.config.type_vocab_size > 1 else None
-        given = ids.input_ids, segments, positions_of(self.config, ids), ids.lengths
-        asked = {name: layer_of(name) for name in outputs}
-        found = {
-            name: self.native.run(*given, threads=self.threads, layers=n) for name, n in asked.items() if n is not None
+        inputs = ids.input_ids, segments, positions_of(self.config, ids), ids.lengths
+        layers = {name: parse_layer_output(name) for name in outputs}
+        arrays = {
+            name: self.native.run(*inputs, threads=self.threads, layers=n)
+            for name, n in layers.items()
+            if n is not None
         }
-        if others := [name for name, n in asked.items() if n is None]:
+        if others := [name for name, n in layers.items() if n is None]:
             keep = rows_read(self.config, others)
-            hidden = self.native.run(*given, threads=self.threads, keep=keep)
+            hidden = self.native.run(*inputs, threads=self.threads, keep=keep)
             if keep == "means":
-                return {**found, "mean": hidden}
+                return {**arrays, "mean": hidden}
             first = hidden if keep == "firsts" else hidden[ids.starts[:-1]]
-            found |= {name: self._array(name, hidden, first, ids) for name in others}
-        return found
+            arrays |= {name: self._array(name, hidden, first, ids) for name in others}
+        return arrays
 
     def _array(self, name: str, hidden: Array, first: Array, ids: Sequences) -> Array:
         if name == "last_hidden_state":
@@ -215,14 +217,14 @@ class FolderEngine:
         return head.run(hidden if head.rows == "token" else first)
 
 
-def opened(folder: Path, precision: Precision) -> FolderEngine | None:
+def open_native_engine(folder: Path, precision: NativePrecision) -> FolderEngine | None:
     """The engine of a model folder; None where torch is needed. precision: of weights that are not int8."""
     with suppress(NotHere, BertieError, SafetensorError, OSError, ValueError, KeyError):
         return _opened(folder, precision)
     return None
 
 
-def _opened(folder: Path, precision: Precision) -> FolderEngine:
+def _opened(folder: Path, precision: NativePrecision) -> FolderEngine:
     public = read_public(folder)
     variant, where = VARIANTS[model_type(public)], str(folder / CONFIG)
     config = variant.config(public, where)
@@ -234,15 +236,17 @@ def _opened(folder: Path, precision: Precision) -> FolderEngine:
         raise NotHere(str(folder))
     check_readable(folder / _WEIGHTS)
     with safe_open(str(folder / _WEIGHTS), framework="numpy") as file:
-        found = {today: name for name in file.keys() if (today := variant.table.today(name)) is not None}  # noqa: SIM118
-        stored = Stored(file, variant.table, found)
+        stored_names = {today: name for name in file.keys() if (today := variant.table.today(name)) is not None}  # noqa: SIM118
+        stored = Stored(file, variant.table, stored_names)
         if "mlm" in names and "heads.mlm.weight" in variant.table and "heads.mlm.weight" in stored:
             raise NotHere("mlm")  # a copy of the word embeddings, or a matrix of its own
         weights = _encoder(config, stored)
         whole = any(isinstance(layer.qkv, Int8Linear) for layer in weights.layers)
         pooler = _dense(stored, "encoder.pooler", config, np.tanh) if "encoder.pooler.weight" in stored else None
         heads = {name: _HEADS[name](config, stored, pooler, weights) if name in _HEADS else _no(name) for name in names}
-        if any(name.startswith(variant.table.base) and "pooler" not in name for name in found.keys() - stored.read):
+        if any(
+            name.startswith(variant.table.base) and "pooler" not in name for name in stored_names.keys() - stored.read
+        ):
             raise NotHere(where)  # more layers than config.json says, or another encoder: torch refuses it, or warns
     labels, kind = read_labels(public, where), public.get("problem_type")
     labelled = [head.outputs for name, head in heads.items() if name in ("sequence", "token")]
@@ -253,7 +257,7 @@ def _opened(folder: Path, precision: Precision) -> FolderEngine:
     return FolderEngine(config, native, pooler, heads, labels, kind, sentence, facts)
 
 
-def _no(name: str) -> Head:
+def _no(name: str) -> NativeHead:
     raise NotHere(name)
 
 
@@ -299,16 +303,16 @@ def _encoder(config: EncoderConfig, stored: Stored) -> EncoderWeights:
 
 
 def _gelu(x: Array) -> Array:
-    found: Array = x * (0.5 + 0.5 * np.vectorize(erf, otypes=[np.float32])(x / np.float32(2) ** 0.5))
-    return found.astype(np.float32)
+    values: Array = x * (0.5 + 0.5 * np.vectorize(erf, otypes=[np.float32])(x / np.float32(2) ** 0.5))
+    return values.astype(np.float32)
 
 
 def _gelu_tanh(x: Array) -> Array:
-    found: Array = 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))
-    return found
+    values: Array = 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))
+    return values
 
 
-ACTIVATIONS: Mapping[str, _Vectors] = {
+ACTIVATIONS: Mapping[str, _VectorFunction] = {
     "gelu": _gelu,
     "gelu_tanh": _gelu_tanh,
     "relu": lambda x: np.maximum(x, 0),
@@ -317,19 +321,21 @@ ACTIVATIONS: Mapping[str, _Vectors] = {
 }
 
 
-def _matrix(stored: Stored, name: str, inputs: int) -> tuple[_Vectors, int]:
+def _matrix(stored: Stored, name: str, inputs: int) -> tuple[_VectorFunction, int]:
     """A matrix with its bias, by our name, and how many outputs it has."""
     weight = stored.one(f"{name}.weight", None, inputs)
     bias = stored.one(f"{name}.bias", len(weight))
     return lambda x: x @ weight.T + bias, len(weight)
 
 
-def _dense(stored: Stored, name: str, config: EncoderConfig, activation: _Vectors) -> _Vectors:
+def _dense(stored: Stored, name: str, config: EncoderConfig, activation: _VectorFunction) -> _VectorFunction:
     matrix, _ = _matrix(stored, name, config.hidden_size)
     return lambda x: activation(matrix(x))
 
 
-def _on_sequence(config: EncoderConfig, stored: Stored, pooler: _Vectors | None, weights: EncoderWeights) -> Head:
+def _on_sequence(
+    config: EncoderConfig, stored: Stored, pooler: _VectorFunction | None, weights: EncoderWeights
+) -> NativeHead:
     own = config.heads.sequence
     if own.sequence_matrix_only:
         raise NotHere("sequence")
@@ -339,30 +345,38 @@ def _on_sequence(config: EncoderConfig, stored: Stored, pooler: _Vectors | None,
     return _pooled("sequence", config, stored, _dense(stored, "heads.sequence.dense", config, ACTIVATIONS[act]))
 
 
-def _on_pairs(config: EncoderConfig, stored: Stored, pooler: _Vectors | None, weights: EncoderWeights) -> Head:
+def _on_pairs(
+    config: EncoderConfig, stored: Stored, pooler: _VectorFunction | None, weights: EncoderWeights
+) -> NativeHead:
     return _pooled("pair", config, stored, pooler)
 
 
-def _pooled(name: str, config: EncoderConfig, stored: Stored, dense: _Vectors | None) -> Head:
+def _pooled(name: str, config: EncoderConfig, stored: Stored, dense: _VectorFunction | None) -> NativeHead:
     if dense is None or not config.pooler_dense:
         raise NotHere(name)
     classifier, outputs = _matrix(stored, f"heads.{name}.classifier", config.hidden_size)
-    return Head("sequence", outputs, lambda first: classifier(dense(first)))
+    return NativeHead("sequence", outputs, lambda first: classifier(dense(first)))
 
 
-def _on_tokens(config: EncoderConfig, stored: Stored, pooler: _Vectors | None, weights: EncoderWeights) -> Head:
+def _on_tokens(
+    config: EncoderConfig, stored: Stored, pooler: _VectorFunction | None, weights: EncoderWeights
+) -> NativeHead:
     classifier, outputs = _matrix(stored, "heads.token.classifier", config.hidden_size)
-    return Head("token", outputs, classifier)
+    return NativeHead("token", outputs, classifier)
 
 
-def _on_spans(config: EncoderConfig, stored: Stored, pooler: _Vectors | None, weights: EncoderWeights) -> Head:
+def _on_spans(
+    config: EncoderConfig, stored: Stored, pooler: _VectorFunction | None, weights: EncoderWeights
+) -> NativeHead:
     classifier, outputs = _matrix(stored, "heads.span.classifier", config.hidden_size)
     if config.heads.span.span_layer or outputs != 2:
         raise NotHere("span")
-    return Head("token", outputs, classifier)
+    return NativeHead("token", outputs, classifier)
 
 
-def _on_masks(config: EncoderConfig, stored: Stored, pooler: _Vectors | None, weights: EncoderWeights) -> Head:
+def _on_masks(
+    config: EncoderConfig, stored: Stored, pooler: _VectorFunction | None, weights: EncoderWeights
+) -> NativeHead:
     own = config.heads.mlm
     if own.mlm_widened or not own.mlm_tied:
         raise NotHere("mlm")
@@ -378,7 +392,7 @@ def _on_masks(config: EncoderConfig, stored: Stored, pooler: _Vectors | None, we
         logits: Array = x @ weights.word.T + bias
         return logits
 
-    return Head("position", len(weights.word), run)
+    return NativeHead("position", len(weights.word), run)
 
 
 _HEADS = {"sequence": _on_sequence, "pair": _on_pairs, "token": _on_tokens, "span": _on_spans, "mlm": _on_masks}

@@ -50,9 +50,9 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 def thread_count() -> int:
     """Returns the number of threads: $OMP_NUM_THREADS, or the cores that this process may use."""
-    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
-    if told.isdigit() and int(told):
-        return int(told)
+    setting = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if setting.isdigit() and int(setting):
+        return int(setting)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -78,23 +78,23 @@ def found_compiler() -> str | None:
     return next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++"))), None)
 
 
-def build(target: str, folder: Path, *, flags: Iterable[str] = ()) -> Path:
+def compile_library(target: str, folder: Path, *, flags: Iterable[str] = ()) -> Path:
     """Compiles the encoder for a target. Raises OSError when there is no compiler, or it fails."""
     if (compiler := found_compiler()) is None:
         raise OSError("there is no C++ compiler (c++, g++ or clang++)")
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / f"{target}.so"
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as file:
-        made = Path(file.name)
+        library = Path(file.name)
     try:
-        command = [compiler, *COMPILER_FLAGS, *TARGETS[target][1], *flags, str(SOURCES[0]), "-o", str(made)]
+        command = [compiler, *COMPILER_FLAGS, *TARGETS[target][1], *flags, str(SOURCES[0]), "-o", str(library)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:
             raise OSError(f"{compiler} failed: {done.stderr.strip()[-500:]}")
-        made.chmod(0o755)  # a temporary file is its owner's alone, and a server runs as another user
-        made.replace(out)
+        library.chmod(0o755)  # a temporary file is its owner's alone, and a server runs as another user
+        library.replace(out)
     finally:
-        made.unlink(missing_ok=True)
+        library.unlink(missing_ok=True)
     return out
 
 
@@ -103,42 +103,42 @@ def build_all() -> list[str]:
 
     Raises OSError when there is no compiler.
     """
-    made = list[str]()
+    names = list[str]()
     for target in reversed(TARGETS):  # "portable" compiles everywhere
         try:
-            build(target, installed_folder())
+            compile_library(target, installed_folder())
         except OSError:
-            if not made:
+            if not names:
                 raise
         else:
-            made.append(target)
-    return made
+            names.append(target)
+    return names
 
 
 @cache
-def source_hash() -> str:
+def hash_native_sources() -> str:
     """Returns a hash of the sources, so that only a matching library is used."""
     return xxhash.xxh3_64_hexdigest(b"".join(path.read_bytes() for path in SOURCES) + " ".join(COMPILER_FLAGS).encode())
 
 
 def installed_folder() -> Path:
     """Returns the folder of libraries compiled at installation."""
-    return SOURCE_FOLDER / "built" / source_hash()
+    return SOURCE_FOLDER / "built" / hash_native_sources()
 
 
 def cache_folder() -> Path:
     """Returns the folder of libraries compiled at first use."""
-    return user_cache() / "native" / f"{platform.machine()}-{source_hash()}"
+    return user_cache() / "native" / f"{platform.machine()}-{hash_native_sources()}"
 
 
-def name_of(target: str | None = None) -> str:
+def name_target(target: str | None = None) -> str:
     """Returns a target's name; by default $BERTIE_NATIVE, or the fastest that this processor supports."""
     return target or os.environ.get("BERTIE_NATIVE") or targets()[0]
 
 
 def open_library(target: str | None = None) -> tuple[ctypes.CDLL, str]:
     """Returns the native encoder, compiled if necessary, and its target. Raises OSError where it is not available."""
-    target = name_of(target)
+    target = name_target(target)
     if target not in TARGETS:
         raise UnknownName(f"BERTIE_NATIVE names {target!r}. {nearest(target, TARGETS)}")
     if features() and (missing := [name for name in TARGETS[target][0] if name not in features()]):
@@ -156,7 +156,7 @@ def _open(target: str) -> ctypes.CDLL:
             return ctypes.CDLL(str(folder / f"{target}.so"))
     if found_compiler() is not None:
         console.say(f"Compiling the native engine for {target}, which takes some seconds the first time.")
-    return ctypes.CDLL(str(build(target, cache_folder())))
+    return ctypes.CDLL(str(compile_library(target, cache_folder())))
 
 
 if __name__ == "__main__":

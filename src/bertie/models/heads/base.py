@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
-from bertie.models.head_config import HeadActivation, Rows
+from bertie.models.head_config import HeadActivation, RowUnit
 from bertie.models.heads.global_tokens import GlobalTokens
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.layout import on_rounded
@@ -50,7 +50,7 @@ class Head(nn.Module):
     """A head. A subclass is made from (config, num_labels), declares what it `needs`, and has `forward`."""
 
     needs: Needs = NOTHING
-    rows: Rows = "sequence"
+    rows: RowUnit = "sequence"
     """The unit of a row of its logits."""
     vocabulary: Mapping[str, int] = {}
     """Its weights with a row per vocabulary entry, by name, and the axis of these rows."""

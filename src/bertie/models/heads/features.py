@@ -23,20 +23,20 @@ _LSTM_WIDTH = 768  # of the paper's BiLSTM, in each direction
 
 
 @dataclass(frozen=True)
-class Features:
+class LayerMixture:
     """The chosen layers, counted from the embeddings; weighted: their sum, with learned weights."""
 
     layers: slice
     weighted: bool = False
 
 
-FEATURES: Mapping[str, Features] = {
-    "embeddings": Features(slice(0, 1)),
-    "second_to_last": Features(slice(-2, -1)),
-    "last": Features(slice(-1, None)),
-    "weighted_last_four": Features(slice(-4, None), weighted=True),
-    "concat_last_four": Features(slice(-4, None)),
-    "weighted_all": Features(slice(1, None), weighted=True),
+FEATURES: Mapping[str, LayerMixture] = {
+    "embeddings": LayerMixture(slice(0, 1)),
+    "second_to_last": LayerMixture(slice(-2, -1)),
+    "last": LayerMixture(slice(-1, None)),
+    "weighted_last_four": LayerMixture(slice(-4, None), weighted=True),
+    "concat_last_four": LayerMixture(slice(-4, None)),
+    "weighted_all": LayerMixture(slice(1, None), weighted=True),
 }
 """The rows of table 7."""
 

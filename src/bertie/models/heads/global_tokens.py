@@ -23,13 +23,13 @@ def first_token(ends_BS: Tensor) -> Tensor:
     return torch.zeros_like(ends_BS).index_fill(1, torch.zeros(1, dtype=torch.int64, device=ends_BS.device), True)
 
 
-def question(ends_BS: Tensor) -> Tensor:
+def mark_question_tokens(ends_BS: Tensor) -> Tensor:
     """Returns the tokens before the first separator, for pairs of texts: the question."""
     at_S, end_B1 = _at(ends_BS), _end(ends_BS)
     return ends_BS.any(1, keepdim=True) & (at_S < end_B1)
 
 
-def answer(ends_BS: Tensor) -> Tensor:
+def mark_answer_tokens(ends_BS: Tensor) -> Tensor:
     """Returns the tokens after the first text's separators, for pairs of texts: the choice."""
     at_S, end_B1 = _at(ends_BS), _end(ends_BS)
     return ends_BS.any(1, keepdim=True) & (at_S > end_B1 + 1)
@@ -38,8 +38,8 @@ def answer(ends_BS: Tensor) -> Tensor:
 def seen_by_all(rules: Iterable[GlobalTokens], input_ids: Tensor, layout: Layout, sep_token_id: int) -> Tensor | None:
     """Returns the tokens that are global by any of the rules -> bool, same shape as input_ids; None without a rule."""
     ends_BS = (layout.rectangle(input_ids) == sep_token_id) & layout.mask()
-    found = [rule(ends_BS) for rule in rules]
-    return layout.flat(reduce(torch.logical_or, found)) if found else None
+    masks = [rule(ends_BS) for rule in rules]
+    return layout.flat(reduce(torch.logical_or, masks)) if masks else None
 
 
 def _at(ends_BS: Tensor) -> Tensor:

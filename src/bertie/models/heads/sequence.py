@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from bertie.models.config import EncoderConfig
-from bertie.models.encoder import EncoderOutput, summary
+from bertie.models.encoder import EncoderOutput, pick_summary
 from bertie.models.head_config import HeadActivation
 from bertie.models.heads.base import Head, Needs, label_dropout, label_reader, label_transform
-from bertie.models.heads.global_tokens import answer, first_token
+from bertie.models.heads.global_tokens import first_token, mark_answer_tokens
 from bertie.models.pooling import pool
 from bertie.nn.attention import CrossAttention, attention_bias
 from bertie.nn.dropout import dropout
@@ -42,15 +42,15 @@ class Pool(nn.Module):
         """-> (B, H)"""
         if self.kind == "cls_layers":
             last = (output.all_states[1:] or output.all_states)[-self.layers :]
-            firsts = [summary(hidden, output.layout, last=output.summary_last) for hidden in last]
+            firsts = [pick_summary(hidden, output.layout, last=output.summary_last) for hidden in last]
             return torch.stack(firsts).amax(0)
         if self.attention is None:
             return pool(output, "cls" if self.kind == "first" else self.kind)
         query_B1H = output.summary()[:, None]
         alone = Padded.of(query_B1H[..., 0], None)
         hide = attention_bias(output.layout, query_B1H.dtype)
-        found, _ = self.attention(query_B1H, alone, output.last_hidden_state, output.layout, hide)
-        attended: Tensor = found[:, 0]
+        context, _ = self.attention(query_B1H, alone, output.last_hidden_state, output.layout, hide)
+        attended: Tensor = context[:, 0]
         return attended
 
 
@@ -63,8 +63,8 @@ class Widened(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., H) -> (..., 2 H)"""
-        found: Tensor = self.norm(gelu(self.dense(x)))
-        return found
+        states: Tensor = self.norm(gelu(self.dense(x)))
+        return states
 
 
 class _OnSequence(Head):
@@ -154,7 +154,7 @@ class ChoiceHead(_OnSequence):
         super().__init__(
             config, 1, own.choice_act, first_p=0.0, last_p=last_p if own.choice_dropout is None else own.choice_dropout
         )
-        self.needs = replace(self.needs, global_tokens=answer)
+        self.needs = replace(self.needs, global_tokens=mark_answer_tokens)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """Returns logits (B,). The choices of a question are sequences of the batch."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Head, Needs, label_dropout, label_reader, label_transform
-from bertie.models.heads.global_tokens import question
+from bertie.models.heads.global_tokens import mark_question_tokens
 from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.layout import on_rounded
@@ -18,7 +18,7 @@ from bertie.nn.linear import LayerNorm, Linear
 class SpanHead(Head):
     """The start and the end of an answer: two logits per token."""
 
-    needs = Needs(global_tokens=question)
+    needs = Needs(global_tokens=mark_question_tokens)
     rows = "token"
 
     def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:

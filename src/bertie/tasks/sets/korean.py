@@ -81,7 +81,7 @@ KLUE_DP = (  # in KLUE-baseline's order: those after the first 15 count as one i
 KLUE_DP_FREQUENT = 15
 
 
-def klue(name: str, kind: str, train: int, dev: int) -> dict[str, Split]:
+def list_klue_splits(name: str, kind: str, train: int, dev: int) -> dict[str, Split]:
     """Returns the two files of a KLUE task with their numbers of examples, in a folder as published or in the same
     folder."""
     files = {split: f"{name}-v1*_{split}.{kind}" for split in ("train", "dev")}
@@ -148,7 +148,7 @@ KOREAN = [
         Dataset(
             "KLUE-TC (YNAT): the topic of a Korean headline",
             "klue",
-            klue("ynat", "json", 45_678, 9_107),
+            list_klue_splits("ynat", "json", 45_678, 9_107),
             text=("title",),
             label="label",
             labels=("IT과학", "경제", "사회", "생활문화", "세계", "스포츠", "정치"),
@@ -164,7 +164,7 @@ KOREAN = [
         Dataset(
             "KLUE-STS: how similar in meaning are two Korean sentences, from 0 to 5?",
             "klue",
-            klue("klue-sts", "json", 11_668, 519),
+            list_klue_splits("klue-sts", "json", 11_668, 519),
             text=_PAIR,
             label="labels.real-label",
             labels=(),
@@ -182,7 +182,7 @@ KOREAN = [
         Dataset(
             "KLUE-NLI: does the Korean hypothesis follow from the premise?",
             "klue",
-            klue("klue-nli", "json", 24_998, 3_000),
+            list_klue_splits("klue-nli", "json", 24_998, 3_000),
             text=("premise", "hypothesis"),
             label="gold_label",
             labels=("entailment", "contradiction", "neutral"),
@@ -216,7 +216,7 @@ KOREAN = [
         Dataset(
             "KLUE-MRC: extractive question answering in Korean, with unanswerable questions",
             "klue",
-            klue("klue-mrc", "json", 17_554, 5_841),
+            list_klue_splits("klue-mrc", "json", 17_554, 5_841),
             text=("question", "context"),
             label="answers",
             labels=(),
@@ -234,7 +234,7 @@ KOREAN = [
         Dataset(
             "KLUE-RE: the relation of two entities in a Korean sentence",
             "klue",
-            klue("klue-re", "json", 32_470, 7_765),
+            list_klue_splits("klue-re", "json", 32_470, 7_765),
             text=("sentence",),
             label="label",
             labels=KLUE_RE,
@@ -251,7 +251,7 @@ KOREAN = [
         Dataset(
             "KLUE-DP: Korean dependency parsing: the head and the relation of each word",
             "klue",
-            klue("klue-dp", "tsv", 10_000, 2_000),
+            list_klue_splits("klue-dp", "tsv", 10_000, 2_000),
             text=("text",),
             label="",
             labels=KLUE_DP,
@@ -269,7 +269,7 @@ KOREAN = [
         Dataset(
             "KLUE-NER: persons, places, organizations, dates, times and quantities in Korean, by character",
             "klue",
-            klue("klue-ner", "tsv", 21_008, 5_000),
+            list_klue_splits("klue-ner", "tsv", 21_008, 5_000),
             text=(),
             label="",
             labels=KLUE_NER,

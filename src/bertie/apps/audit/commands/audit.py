@@ -21,7 +21,7 @@ class MachineOptions:
 
 
 @grouped
-def audit(
+def audit_command(
     model: Annotated[Path, option("model")],
     files: Annotated[
         list[Path] | None, typer.Option("--files", help="File or folder of published or own sets; can be repeated.")
@@ -63,12 +63,12 @@ def audit(
     platform.ModelCard(model).check(card)
     if group and group_table is None:
         raise platform.UsageError("--group names a column of a table. Pass the table too: --table FILE.")
-    asked = app.run.Asked(
+    request = app.run.Asked(
         tuple(files or ()), comma_names(sets), group_table, group, table.format(), limit, controls, seed
     )
-    found = app.run.audit(
+    results = app.run.audit(
         model,
-        asked,
+        request,
         out=output,
         overwrite=overwrite,
         device=machine.device,
@@ -76,29 +76,29 @@ def audit(
         engine=machine.engine,
     )
     if card:
-        app.page.add_audit_to_card(model, found)
+        app.page.add_audit_to_card(model, results)
     if console.verbosity.json:
-        console.emit(found)
+        console.emit(results)
         return
-    _show(found)
+    _show(results)
     if output is not None:
         console.say(f"Page: {output / 'report.html'}")
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(results: dict[str, Any]) -> None:
     """Prints a table of the main figures of each set, with the criticism of the set."""
     from rich.table import Table
 
-    for (title, figures), one in zip(app.page.summary(found), found["sets"], strict=True):
+    for (title, figures), one in zip(app.page.list_main_figures(results), results["sets"], strict=True):
         table = Table(f"{title} ({one['scale']})", box=None)
         for name in ("value", "95% interval", "items", "random", "shuffled"):
             table.add_column(name, justify="right", no_wrap=True)
         for figure in figures:
             unit = figure.unit
-            random = "" if figure.random is None else app.page.number(figure.random.value, unit)
+            random = "" if figure.random is None else app.page.format_figure(figure.random.value, unit)
             shuffled = "" if figure.shuffled is None else app.page.between(figure.shuffled, unit)
             cells = (
-                app.page.number(figure.value, unit),
+                app.page.format_figure(figure.value, unit),
                 app.page.between(figure, unit),
                 f"{figure.items:,}",
                 random,

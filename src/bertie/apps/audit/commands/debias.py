@@ -40,7 +40,7 @@ PRICE = PriceOptions()
 
 
 @grouped
-def debias(
+def debias_command(
     model: Annotated[Path, option("model")],
     texts: TextsFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Model folder to write.")],
@@ -81,36 +81,36 @@ def debias(
     read = list(islice(_texts(texts, text, columns, encoding, skipped), limit))
     if skipped.total:
         console.warn(str(skipped))
-    found = app.debias.debias(
+    results = app.debias.write_debiased_model(
         model,
         read,
         output,
         how=how,
         swaps=swaps,
-        asked=app.run.Asked(tuple(files or ()), controls=False, seed=seed),
+        request=app.run.Asked(tuple(files or ()), controls=False, seed=seed),
         tuned=tuned,
         seeds=price.seeds,
         overwrite=overwrite,
         device=device,
     )
     if page is not None:
-        app.remedy_page.page(found).save(page)
+        app.remedy_page.render_remedy_page(results).save(page)
     if console.verbosity.json:
-        console.emit(found)
+        console.emit(results)
         return
-    for one in found["removed"]:
+    for one in results["removed"]:
         console.show(app.remedy_page.removal_sentence(app.remedy.Removed(**one)))
     table = Table("set", app.remedy_page.REMEDY_COLUMNS[0], box=None)
     for name in app.remedy_page.REMEDY_COLUMNS[1:]:
         table.add_column(name, justify="right", no_wrap=True)
-    for title, rows in [("price", app.remedy_page.price_rows(found)), *app.remedy_page.audit_rows(found)]:
+    for title, rows in [("price", app.remedy_page.price_rows(results)), *app.remedy_page.audit_rows(results)]:
         for row in rows:
             table.add_row(title, *row)
     console.show(table)
     console.say(f"Model: {output}. A lower figure does not show that the model is fair.")
 
 
-def counterfactual(
+def counterfactual_command(
     texts: TextsFile,
     output: Annotated[Path, option("output", ".jsonl", help="File to write: FILE.jsonl.")],
     pairs: PairsFile = None,

@@ -13,7 +13,7 @@ from bertie.platform import console, option
 _BAR_WIDTH = 24  # characters of the longest bar
 
 
-def attention(
+def attention_command(
     model: Annotated[Path, option("model")],
     texts: OneOrTwoTexts,
     head: Annotated[
@@ -57,36 +57,36 @@ def attention(
     check_one_or_two(texts)
     if output is not None:
         platform.File(output).check_new(overwrite=overwrite)
-    opened = platform.ModelFolder(model).load()
-    opened.eval().requires_grad_(False)
-    found = app.attention_page.TextAttention.of(opened, tuple(texts), head=head, max_length=max_length, norms=norms)
-    if found.encoding.overflow:
-        console.warn(f"The text is too long: only its first {len(found.encoding)} tokens are read.")
+    loaded = platform.ModelFolder(model).load()
+    loaded.eval().requires_grad_(False)
+    result = app.attention_page.TextAttention.of(loaded, tuple(texts), head=head, max_length=max_length, norms=norms)
+    if result.encoding.overflow:
+        console.warn(f"The text is too long: only its first {len(result.encoding)} tokens are read.")
     if output is not None and output.suffix.lower() == ".html":
-        app.attention_page.page(found, str(model)).save(output)
+        app.attention_page.render_attention_page(result, str(model)).save(output)
     elif output is not None:
         file = io.BytesIO()
-        np.savez_compressed(file, **found.arrays())  # type: ignore[arg-type]
+        np.savez_compressed(file, **result.arrays())  # type: ignore[arg-type]
         with platform.File(output).write() as written:
             written.write(file.getvalue())
     if card:
-        platform.ModelCard(model).put("Attention in a text", *app.attention_page.card_parts(found))
+        platform.ModelCard(model).put("Attention in a text", *app.attention_page.render_attention_section(result))
     if console.verbosity.json:
-        console.emit(found.as_json())
+        console.emit(result.as_json())
         return
-    tokens = found.encoding.tokens
-    console.show(f"head {found.name}")
+    tokens = result.encoding.tokens
+    console.show(f"head {result.name}")
     longest = min(30, max(map(cell_len, tokens)))
-    for i, j, share in found.links():
+    for i, j, share in result.links():
         console.show(f"  {set_cell_size(tokens[i], longest)}  {share:z.3f}  {tokens[j]}")
-    console.show(f"rollout to {tokens[found.summary]}")
-    words = found.shares(found.rollout)
+    console.show(f"rollout to {tokens[result.summary]}")
+    words = result.shares(result.rollout)
     most = max(value for _, value in words)
     for word, value in words:
         console.show(
             f"  {set_cell_size(word, longest)}  {value:z.3f}  {'+' * round(_BAR_WIDTH * value / most)}".rstrip()
         )
-    for name, heads in app.attention_page.kinds(found.statistics.as_json()).items():
+    for name, heads in app.attention_page.kinds(result.statistics.as_json()).items():
         console.say(f"{name}: {', '.join(heads)}")
     if output is not None:
         console.say(f"Written: {output}")

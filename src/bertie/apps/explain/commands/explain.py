@@ -13,7 +13,7 @@ from bertie.platform import comma_names, console, option
 _BAR_WIDTH = 24  # characters of the longest bar
 
 
-def explain(
+def explain_command(
     model: Annotated[Path, option("model")],
     texts: OneOrTwoTexts,
     methods: Annotated[
@@ -53,23 +53,25 @@ def explain(
     if output is not None:
         platform.File(output).check_new(overwrite=overwrite)
     chosen = [app.attribution.method(name) for name in comma_names(methods)]  # before the model is opened
-    opened = platform.ModelFolder(model).load()
-    opened.eval().requires_grad_(False)
-    explained = app.targets.question_of(opened, texts, label=label, word=word, max_length=max_length)
+    loaded = platform.ModelFolder(model).load()
+    loaded.eval().requires_grad_(False)
+    explained = app.targets.question_of(loaded, texts, label=label, word=word, max_length=max_length)
     if explained.cut:
         console.warn(f"The text is too long: {explained.cut:,} tokens are not read.")
     question = explained.question
-    found = []
+    results = []
     for method in chosen:
         one = method(question)
-        found.append((one, app.attribution.faithfulness(question, one.values)))
+        results.append((one, app.attribution.faithfulness(question, one.values)))
     if output is not None:
-        app.page.page(explained, found, str(model)).save(output)
+        app.page.render_explanation_page(explained, results, str(model)).save(output)
     if card:
-        platform.ModelCard(model).put("An explained prediction", *app.page.card_parts(explained, found))
-    for one, faithful in found:
+        platform.ModelCard(model).put(
+            "An explained prediction", *app.page.render_explanation_section(explained, results)
+        )
+    for one, faithful in results:
         if console.verbosity.json:
-            console.emit(app.api.as_json(explained, one, faithful))
+            console.emit(app.api.describe_attribution(explained, one, faithful))
             continue
         words = app.attribution.by_word(question.encoding, one.values, explained.texts)
         console.show(f"{explained.about}: logit {one.value:z.3f}, without the words {one.baseline:z.3f} ({one.method})")

@@ -21,7 +21,7 @@ _LENGTH = 512  # tokens of a text, at most
 _POINTS = 24
 
 
-def heads(
+def heads_command(
     model: Annotated[Path, option("model")],
     texts: Annotated[
         Path | None, typer.Option("--texts", help="Texts, one per line: what each head attends to on average.")
@@ -73,21 +73,21 @@ def heads(
         raise UsageError("--points counts measurements with labeled examples. Pass --dev FILE too, or omit it.")
     if output is not None:
         platform.File(output).check_new(overwrite=overwrite)
-    opened = platform.ModelFolder(model).load()
-    opened.training_facts.check_texts_decide("bertie heads")
-    opened.eval().requires_grad_(False)
+    loaded = platform.ModelFolder(model).load()
+    loaded.training_facts.check_texts_decide("bertie heads")
+    loaded.eval().requires_grad_(False)
     sections: dict[str, Any] = {}
     if texts is not None:
-        sections["statistics"] = _statistics(opened, texts, limit, max_length)
+        sections["statistics"] = _statistics(loaded, texts, limit, max_length)
     if parsed is not None:
-        sections["relations"] = _relations(opened, parsed, limit, max_length)
+        sections["relations"] = _relations(loaded, parsed, limit, max_length)
     if dev is not None:
-        sections["removal"] = _removal(opened, dev, limit, points or _POINTS, tuple(text or ()), label, max_length)
+        sections["removal"] = _removal(loaded, dev, limit, points or _POINTS, tuple(text or ()), label, max_length)
     if output is not None:
-        app.heads_page.page(str(model), **sections).save(output)
+        app.heads_page.render_heads_page(str(model), **sections).save(output)
         console.say(f"Page: {output}")
     if card:
-        platform.ModelCard(model).put("Attention heads", *app.heads_page.card_parts(**sections))
+        platform.ModelCard(model).put("Attention heads", *app.heads_page.render_heads_section(**sections))
 
 
 def _first(read: list[Any], most: int, file: Path) -> list[Any]:
@@ -108,14 +108,14 @@ def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | No
     read = _first(platform.SourceFile(file).lines(), most, file)
     if not read:
         raise platform.DataError(f"{file} has no texts.")
-    found = app.attention.HeadStatistics(tokenizer)
+    statistics = app.attention.HeadStatistics(tokenizer)
     for encoding in tokenizer.encode_batch(read, max_length=length):
-        found.add(app.attention.attentions(model, encoding.ids, encoding.type_ids), encoding.ids)
-    records = found.as_json()
+        statistics.add(app.attention.attentions(model, encoding.ids, encoding.type_ids), encoding.ids)
+    records = statistics.as_json()
     if console.verbosity.json:
-        console.emit({"statistics": records, "texts": found.texts, "tokens": found.tokens})
-        return found
-    console.show(f"{found.tokens:,} tokens of {found.texts:,} texts")
+        console.emit({"statistics": records, "texts": statistics.texts, "tokens": statistics.tokens})
+        return statistics
+    console.show(f"{statistics.tokens:,} tokens of {statistics.texts:,} texts")
     names = [name for name in records[0] if name not in ("layer", "head", "kind")]
     console.show("head   " + "  ".join(f"{name:>9}" for name in names))
     for row in records:
@@ -123,7 +123,7 @@ def _statistics(model: "TorchModel", file: Path, most: int, max_length: int | No
         console.show(f"{row['layer']}.{row['head']:<4} {cells}  {row['kind']}".rstrip())
     for name, ones in app.attention_page.kinds(records).items():
         console.say(f"{name}: {', '.join(ones)}")
-    return found
+    return statistics
 
 
 def _relations(model: "TorchModel", file: Path, most: int, max_length: int | None) -> list[dict[str, object]]:
@@ -132,14 +132,14 @@ def _relations(model: "TorchModel", file: Path, most: int, max_length: int | Non
     if skipped.total:
         console.warn(f"{file}: {skipped}")
     examples = _first(examples, most, file)
-    found = app.relations.count_relations(model, examples, max_length=length)
+    counts = app.relations.count_relations(model, examples, max_length=length)
     console.say("The same for random weights.")
     untrained = model.randomized().eval()
-    rows = app.relations.table(found, app.relations.count_relations(untrained, examples, max_length=length))
+    rows = app.relations.list_relations(counts, app.relations.count_relations(untrained, examples, max_length=length))
     if console.verbosity.json:
-        console.emit({"relations": rows, "sentences": found.sentences})
+        console.emit({"relations": rows, "sentences": counts.sentences})
         return rows
-    console.show(f"{found.sentences:,} sentences")
+    console.show(f"{counts.sentences:,} sentences")
     console.show(f"{'relation':14} {'words':>6}  {'head':19} right  offset        random  control")
     for row in rows:
         random = "      " if row["random_accuracy"] is None else f"{row['random_accuracy']:z6.3f}"
@@ -158,15 +158,15 @@ def _removal(
     examples, skipped = platform.SkipReport.collect(rows, str(file))
     if skipped.total:
         console.warn(f"{file}: {skipped}")
-    found = app.heads.removal(model, _first(examples, most, file), points=points, max_length=max_length)
+    curve = app.heads.removal(model, _first(examples, most, file), points=points, max_length=max_length)
     if console.verbosity.json:
-        console.emit({"removal": found.as_json()})
-        return found
-    order = [f"{layer + 1}.{head + 1}" for layer, head in found.order()]
+        console.emit({"removal": curve.as_json()})
+        return curve
+    order = [f"{layer + 1}.{head + 1}" for layer, head in curve.order()]
     console.show(f"least important: {', '.join(order[:_ROWS_SHOWN])}")
     console.show(f"most important: {', '.join(order[::-1][:_ROWS_SHOWN])}")
-    console.show(f"removed  {found.metric}  random order")
-    for place, (removed, score) in enumerate(found.points):
-        mean = sum(one[place][1] for one in found.random) / len(found.random)
-        console.show(f"{removed:7}  {score:z{len(found.metric)}.4f}  {mean:z.4f}")
-    return found
+    console.show(f"removed  {curve.metric}  random order")
+    for place, (removed, score) in enumerate(curve.points):
+        mean = sum(one[place][1] for one in curve.random) / len(curve.random)
+        console.show(f"{removed:7}  {score:z{len(curve.metric)}.4f}  {mean:z.4f}")
+    return curve

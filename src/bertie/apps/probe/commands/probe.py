@@ -11,7 +11,7 @@ from bertie.apps import probe as app
 from bertie.platform import comma_names, console, option
 
 
-def probe(
+def probe_command(
     model: Annotated[Path, option("model")],
     train: Annotated[
         list[str], typer.Option("--train", help="File to train probes on: .conllu, .conll, .txt ... Repeatable.")
@@ -61,7 +61,7 @@ def probe(
     """
 
     platform.ModelCard(model).check(card)
-    found = app.api.probe(
+    result = app.api.probe(
         model,
         train,
         output=output,
@@ -76,11 +76,11 @@ def probe(
         seed=seed,
         overwrite=overwrite,
     )
-    results: Mapping[str, Any] = found.results
+    results: Mapping[str, Any] = result.results
     if card:
-        platform.ModelCard(model).put("What the layers know", *app.page.card_parts(results))
+        platform.ModelCard(model).put("What the layers know", *app.page.render_probe_section(results))
     if console.verbosity.json:
-        console.emit(found.to_dict())
+        console.emit(result.to_dict())
         return
     for one in results["probes"]:
         best = one["layers"][one["best_layer"]]

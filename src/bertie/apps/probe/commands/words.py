@@ -11,7 +11,7 @@ from bertie.apps import probe as app
 from bertie.platform import console, option
 
 
-def words(
+def words_command(
     model: Annotated[Path, option("model")],
     texts: Annotated[
         list[str], typer.Argument(metavar="TEXT TEXT...", help="Texts, in which *the word* may be marked.")
@@ -50,24 +50,24 @@ def words(
     contexts = app.api.words(
         model, texts, word=word, baseline=others, pooling=pooling, precision=precision, device=device
     )
-    found: Mapping[str, Any] = contexts.results
+    content: Mapping[str, Any] = contexts.results
     if output is not None:
-        app.contexts_page.page(found, str(model)).save(output)
+        app.contexts_page.render_contexts_page(content, str(model)).save(output)
     if card:
-        platform.ModelCard(model).put("A word in several texts", *app.contexts_page.card_parts(found))
+        platform.ModelCard(model).put("A word in several texts", *app.contexts_page.render_contexts_section(content))
     if console.verbosity.json:
         console.emit(contexts.to_dict())
     else:
-        for number, one in enumerate(found["contexts"], 1):
+        for number, one in enumerate(content["contexts"], 1):
             console.show(f"{number}. {one['text'][: one['start']]}*{one['word']}*{one['text'][one['end'] :]}")
-        shown = app.contexts_page.pairs(found)
-        named = "".join(f"  {i + 1} and {j + 1}" for i, j in shown) if len(found["contexts"]) > 2 else ""
-        console.show(f"layer  similarity  random words  difference{named}")
-        for one in found["layers"]:
-            each = "".join(f"{one['similarity'][i][j]:z9.3f}" for i, j in shown) if named else ""
+        shown = app.contexts_page.list_text_pairs(content)
+        columns = "".join(f"  {i + 1} and {j + 1}" for i, j in shown) if len(content["contexts"]) > 2 else ""
+        console.show(f"layer  similarity  random words  difference{columns}")
+        for one in content["layers"]:
+            each = "".join(f"{one['similarity'][i][j]:z9.3f}" for i, j in shown) if columns else ""
             same, others, more = one["mean_similarity"], one["baseline"], one["adjusted"]
             console.show(f"{one['layer']:5}  {same:z10.3f}  {others:z12.3f}  {more:+z10.3f}{each}")
-        console.say(f"random words: the mean cosine of {found['baseline']} different words of different texts")
+        console.say(f"random words: the mean cosine of {content['baseline']} different words of different texts")
     if output is not None:
         console.say(f"Page: {output}")
 
@@ -75,7 +75,7 @@ def words(
 def baseline_texts(path: str) -> list[str]:
     """Returns the lines of a file. Raises DataError for an empty file or one that cannot be read."""
 
-    found = platform.SourceFile(path).lines()
-    if not found:
+    lines = platform.SourceFile(path).lines()
+    if not lines:
         raise platform.DataError(f"{path} has no text.")
-    return found
+    return lines

@@ -12,7 +12,7 @@ from bertie.platform import console, grouped, option, quantity
 
 
 @grouped
-def evaluate_search(
+def evaluate_search_command(
     index: IndexFolder,
     questions: Annotated[
         Path, typer.Argument(help="Questions with their documents: .json as SQuAD, or .jsonl.", show_default=False)
@@ -40,8 +40,8 @@ def evaluate_search(
 
     if output:
         platform.File(output).check_new(overwrite=overwrite)
-    labeled = app.questions.read(questions, qrels)
-    report = app.evaluate.evaluate(stages.searcher(index), labeled, sample=limit)
+    labeled = app.questions.read_questions(questions, qrels)
+    report = app.evaluate.evaluate_stages(stages.searcher(index), labeled, sample=limit)
     if output:
         platform.File(output).write_json(report)
     if console.verbosity.json:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @grouped
-def make_index(
+def index_command(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
@@ -128,17 +128,18 @@ def _tell(changes: "Changes", out: Path) -> None:
 
 
 def _check(folder: Path) -> None:
-    found = app.check.check(folder)
+    report = app.check.verify_index(folder)
     if console.verbosity.json:
-        console.emit(found)
+        console.emit(report)
     else:
         console.show(
-            f"{folder}: {found['documents']:,} documents, {found['passages']:,} passages, {found['vectors']:,} vectors"
+            f"{folder}: {report['documents']:,} documents, {report['passages']:,} passages, "
+            f"{report['vectors']:,} vectors"
         )
-        for one in found["rejected"]:
+        for one in report["rejected"]:
             where = f"{one['source']}:{one['line']}" if one["line"] else one["source"]
             console.show(f"not read: {where}: {one['reason']}")
-    if found["damage"]:
-        raise DataError(f"{folder} is damaged: {found['damage'][0]} Make the index again with --overwrite.")
+    if report["damage"]:
+        raise DataError(f"{folder} is damaged: {report['damage'][0]} Make the index again with --overwrite.")
     if not console.verbosity.json:
         console.show("No damage found.")

@@ -13,7 +13,7 @@ from bertie.platform import UsageError, console, grouped, option
 
 
 @grouped
-def negatives(
+def negatives_command(
     index: IndexFolder,
     questions: Annotated[
         Path, typer.Option("--questions", help="Questions with their documents (.json as SQuAD, or .jsonl).")
@@ -48,17 +48,19 @@ def negatives(
     if stages.answer is not None:
         raise UsageError("--answer changes no ranking, and so no negatives. Omit it.")
     platform.File(output).check_new(overwrite=overwrite, inputs=[questions])
-    asked, left = app.questions.read(questions, qrels), app.negatives.Left()
+    questions_read, left = app.questions.read_questions(questions, qrels), app.negatives.Left()
     kind = cast("app.negatives.NegativesForm", form)
-    mined = app.negatives.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
+    mined = app.negatives.mine_negatives(
+        stages.searcher(index), questions_read, count=count, form=kind, seed=seed, left=left
+    )
     rows = platform.File(output).write_lines(
         (json.dumps(row, ensure_ascii=False) + "\n" for row in console.track(mined, "negatives")), empty=left.why_none
     )
-    facts = {"file": str(output), "rows": rows, "questions": len(asked), **vars(left)}
+    facts = {"file": str(output), "rows": rows, "questions": len(questions_read), **vars(left)}
     if console.verbosity.json:
         console.emit(facts)
     else:
-        console.show(f"{output}: {rows:,} rows of {len(asked):,} questions")
+        console.show(f"{output}: {rows:,} rows of {len(questions_read):,} questions")
         if skipped := left.without_document + left.without_negatives:
             console.warn(
                 f"{skipped:,} questions left out: {left.without_document:,} whose document is not in the index, "

@@ -78,7 +78,7 @@ class StageOptions:
 
 
 @grouped
-def search(
+def search_command(
     index: IndexFolder,
     question: Annotated[str, typer.Argument(help="Question or words; - reads one question per line from stdin.")] = "-",
     stages: StageOptions = StageOptions(),
@@ -99,29 +99,29 @@ def search(
     searcher = stages.searcher(index)
     several = question == "-"
     for line in filter(None, map(str.strip, sys.stdin)) if several else [question]:
-        found = searcher.search(line, top)
+        result = searcher.search(line, top)
         if console.verbosity.json:
-            console.emit(found.as_json())
+            console.emit(result.as_json())
         else:
             if several:
                 console.show(Text(line, "bold"))
-            _show(found)
+            _show(result)
 
 
-def _show(found: "Found") -> None:
+def _show(result: "Found") -> None:
     from rich.text import Text
 
-    if found.read:
-        answer = found.answer
+    if result.read:
+        answer = result.answer
         said = Text.assemble(("Answer: ", "bold"), (answer.text, "bold green")) if answer else Text("No answer here.")
         console.show(said)
-    if not found.hits:
+    if not result.hits:
         console.show("No passage matches the question.")
-    for number, hit in enumerate(found.hits, 1):
+    for number, hit in enumerate(result.hits, 1):
         title = f"  {hit.passage.title}" if hit.passage.title else ""
         console.show(Text.assemble(f"{number}. ", (hit.passage.place, "cyan"), title))
         console.show(_marked(hit))
-    times = ", ".join(f"{name} {value * 1000:.1f} ms" for name, value in found.seconds.items())
+    times = ", ".join(f"{name} {value * 1000:.1f} ms" for name, value in result.seconds.items())
     console.say(times, level=1)
 
 
@@ -129,9 +129,9 @@ def _marked(hit: "Hit") -> "Text":
     from rich.text import Text
 
     text, part = hit.passage.text, hit.snippet
-    found = Text("   " + ("... " if part.start else ""))
+    line = Text("   " + ("... " if part.start else ""))
     at, style = part.start, "bold green" if hit.answer else "bold"
     for start, stop in part.marks:
-        found.append(" ".join(text[at:start].split("\n"))).append(text[start:stop], style)
+        line.append(" ".join(text[at:start].split("\n"))).append(text[start:stop], style)
         at = stop
-    return found.append(" ".join(text[at : part.stop].split("\n")) + (" ..." if part.stop < len(text) else ""))
+    return line.append(" ".join(text[at : part.stop].split("\n")) + (" ..." if part.stop < len(text) else ""))

@@ -19,7 +19,7 @@ POLL_S = 0.2
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the server is on this machine
 
 
-def reload(
+def reload_command(
     url: Annotated[str, typer.Argument(help="Address of the server, on this machine.")] = "http://127.0.0.1:3000",
     key_file: Annotated[
         Path | None,
@@ -37,14 +37,14 @@ def reload(
       bertie reload
       bertie reload http://127.0.0.1:8080 --key-file keys.txt
     """
-    asked = info_request(url, key_file)
+    request = info_request(url, key_file)
     until = time.monotonic() + seconds
-    before = info(asked)
+    before = fetch_server_info(request)
     signal_to(before["process"], url, signal.SIGHUP)
     number = before["reloads"]["number"] + 1
     while True:
         time.sleep(POLL_S)
-        reloads = info(asked)["reloads"]
+        reloads = fetch_server_info(request)["reloads"]
         if reloads["number"] > number or (reloads["number"] == number and not reloads["running"]):
             break
         if time.monotonic() > until:
@@ -65,20 +65,20 @@ def info_request(url: str, key_file: Path | None) -> urllib.request.Request:
     return urllib.request.Request(url.rstrip("/") + "/info", headers=headers)
 
 
-def info(asked: urllib.request.Request) -> dict[str, Any]:
+def fetch_server_info(asked: urllib.request.Request) -> dict[str, Any]:
     """Returns the facts of a server. Raises BertieError if it does not answer as one of Bertie."""
     try:
         with DIRECT.open(asked, timeout=30) as answer:
-            found = json.load(answer)
+            facts = json.load(answer)
     except HTTPError as error:
         hint = " Pass --key-file." if error.code == 401 else ""
         raise BertieError(f"{asked.full_url} answered with status {error.code}.{hint}") from None
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise BertieError(f"No server answered at {asked.full_url}: {reason}. Pass its address.") from None
-    if not isinstance(found, dict) or not {"process", "reloads"} <= found.keys():
+    if not isinstance(facts, dict) or not {"process", "reloads"} <= facts.keys():
         raise BertieError(f"{asked.full_url} is not a server of Bertie. Pass the address of one.")
-    return found
+    return facts
 
 
 def signal_to(process: dict[str, Any] | None, url: str, number: signal.Signals) -> None:

@@ -71,7 +71,7 @@ class WatchOptions:
 
 
 @grouped
-def serve(
+def serve_command(
     models: Annotated[
         list[str], typer.Argument(help="Folders of models or runs, or exported graphs; NAME=FOLDER gives a name.")
     ],
@@ -153,7 +153,7 @@ def serve(
     folders, versions = versions_of(models, watch.shadow, watch.split)
     options = app.server.Options(
         folders,
-        app.fleet.named(index or [], index=True),
+        app.fleet.parse_named_folders(index or [], index=True),
         host=host,
         port=port,
         keys=keys_of(key_file),
@@ -172,12 +172,12 @@ def serve(
         if console.verbosity.json:
             console.emit({"url": url, "models": list(options.models)})
         if console.verbosity.level >= 0:
-            told = f"Serving {', '.join(options.models)} at {url} (routes: {url}/docs). Ctrl-C stops the server.\n"
-            app.log.LOG.text(told.encode())  # which does not wait for a reader, as everything of a server
+            message = f"Serving {', '.join(options.models)} at {url} (routes: {url}/docs). Ctrl-C stops the server.\n"
+            app.log.LOG.text(message.encode())  # which does not wait for a reader, as everything of a server
 
     if on == "ray":
         raise typer.Exit(app.on_ray.serve_on_ray(options, max_replicas, on_ready=ready))
-    raise typer.Exit(app.server.serve(options, on_ready=ready))
+    raise typer.Exit(app.server.run_server(options, on_ready=ready))
 
 
 def versions_of(
@@ -187,7 +187,7 @@ def versions_of(
 
     A version is the name of one of the models, or a folder that is served too. Raises UsageError and DataError.
     """
-    folders = app.fleet.named(models)
+    folders = app.fleet.parse_named_folders(models)
     new, share = shadow, 0.0
     if split is not None:
         name, _, number = split.rpartition("=")
@@ -205,7 +205,7 @@ def versions_of(
     if new is None:
         return folders, None
     if new not in folders:
-        folders = app.fleet.named([*models, new])
+        folders = app.fleet.parse_named_folders([*models, new])
         new = [*folders][-1]
     old = next(iter(folders))
     if old == new:

@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from bertie.apps.serve.commands.reload import POLL_S, info, info_request, signal_to
+from bertie.apps.serve.commands.reload import POLL_S, fetch_server_info, info_request, signal_to
 from bertie.apps.serve.commands.serve import API_KEY_VARIABLE
 from bertie.platform import BertieError, File, UsageError, console
 
 
-def switch(
+def switch_command(
     model: Annotated[str, typer.Argument(help="Name of the version that shall answer: the old one or the new one.")],
     url: Annotated[str, typer.Argument(help="Address of the server, on this machine.")] = "http://127.0.0.1:3000",
     key_file: Annotated[
@@ -32,7 +32,7 @@ def switch(
       bertie switch reviews-2 http://127.0.0.1:8080
     """
     request = info_request(url, key_file)
-    facts = info(request)
+    facts = fetch_server_info(request)
     if not (versions := facts.get("versions")) or not versions["control"]:
         raise UsageError(f"The server at {url} compares no versions. Start it with --shadow or --traffic.")
     if model not in (versions["old"], versions["new"]):
@@ -44,7 +44,7 @@ def switch(
         raise UsageError("The server belongs to another user or machine. Run the command where it runs.") from None
     signal_to(facts["process"], url, signal.SIGUSR1)
     until = time.monotonic() + seconds
-    while info(request)["versions"]["switches"] == versions["switches"]:
+    while fetch_server_info(request)["versions"]["switches"] == versions["switches"]:
         if time.monotonic() > until:
             raise BertieError("The server did not switch. Its log has the reason.")
         time.sleep(POLL_S)
