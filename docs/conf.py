@@ -28,9 +28,10 @@ myst_heading_anchors = 4  # links such as page.md#a-heading, as a Git host makes
 exclude_patterns = ["README.md", "README.ko.md", "_build"]  # index.md and index.ko.md are these with a tree of pages
 
 html_theme = "furo"
-html_title = "Bertie"
+html_title = f"Bertie {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_js_files = ["versions.js"]
 
 
 def setup(app):
