@@ -24,7 +24,7 @@ PANELS = {
 
 An option of one command names its heading by `rich_help_panel`, and comes last there."""
 PLACES = {name: place for place, name in enumerate(" ".join(PANELS.values()).split())}
-FEW = 12  # options that a reader takes in without headings
+MAX_UNGROUPED_OPTIONS = 12  # options that a reader takes in without headings
 
 
 class Command(typer.core.TyperCommand):
@@ -67,7 +67,7 @@ class Command(typer.core.TyperCommand):
                 arguments.append(record)
             else:
                 panel = getattr(one, "rich_help_panel", None) or _panel(names[one], trains=trains)
-                panels.setdefault(panel if len(parameters) > FEW else "Options", []).append(record)
+                panels.setdefault(panel if len(parameters) > MAX_UNGROUPED_OPTIONS else "Options", []).append(record)
         order = {name: number for number, name in enumerate(PANELS)}
         sections = sorted(panels.items(), key=lambda one: order.get(one[0], -1))
         for heading, records in [("Arguments", arguments), *sections]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from bertie.errors import BadFile, DataError, model_hint
+from bertie.errors import BadFile, DataError, model_hint, speech
 from bertie.files import read_json, read_small
 from bertie.folders import check_folder_kind
 from bertie.text.engine import MAX_FILE_BYTES, bert_engine, guarded, read_vocabulary, special_token
@@ -49,12 +49,11 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
             )
         check_folder_kind(folder, "model", "tokenizer")
         wanted = " or ".join(row.files) if row else VOCABULARY
-        if folder.is_dir():
-            found, hint = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing", ""
-        else:
-            place = " The tokenizer of a model that has a name is bertie.load(NAME).tokenizer."
-            found, hint = "no such folder", f"{place}{model_hint(folder)}"
-        raise DataError(f"{folder} has neither tokenizer.json nor {wanted} (found: {found}).{hint}")
+        if not folder.is_dir():
+            place = "" if speech.shell else " The tokenizer of a model that has a name is bertie.load(NAME).tokenizer."
+            raise DataError(f"{folder} is not a folder.{place}{model_hint(folder)}")
+        files = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
+        raise DataError(f"{folder} has neither tokenizer.json nor {wanted} (found: {files}).")
     path = folder / there[0]
     if path.name == VOCABULARY:
         row = row or BERT
