@@ -189,7 +189,7 @@ def splitter(name: str) -> Splitter:
 class Morphemes:
     """Inserts a space at every boundary of two morphemes. Raises UsageError when kiwipiepy is not installed.
 
-    Offsets stay those of the text. A boundary inside a syllable (했 = 하 + 었) is ignored. Other programs omit this step.
+    Offsets stay those of the text. A boundary inside a syllable (했 = 하 + 었) is ignored. Other programs omit it.
     """
 
     def __init__(self) -> None:
