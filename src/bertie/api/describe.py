@@ -5,19 +5,19 @@ from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
 
-from bertie import families, objectives
+from bertie import families
 from bertie.errors import arguments
 from bertie.files import Json
 from bertie.models import count
 from bertie.models.config import EncoderConfig
 from bertie.runs.models import model_folder
+from bertie.runs.planning import extra_flops
 from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer
 
 _FIELDS_SHOWN = (
     10  # fields of EncoderConfig that are always shown; of the others, those in which a model is not plain BERT
 )
-PREDICTED_SHARE = 0.15  # share of positions BERT's pre-training predicts, and T5's decoder about writes
 
 
 @dataclass(frozen=True)
@@ -163,8 +163,7 @@ def info(model: str | Path, *, length: int = 128) -> ModelInfo:
         architecture, labels, weights = loaded.public.get("architectures"), [*loaded.labels], str(report)
         tokenizer = _tokenizer(folder)
     total, length = sum(parts.values()), min(length, config.max_length)
-    objective = objectives.build_objective(families.family(folder).recipe["objectives"])
-    extra = objective.extra_cost(config, length=length, shares={"generator": PREDICTED_SHARE})
+    extra = extra_flops(folder, config, length)
     predicted = 0.0 if extra else count.predictions_per_token(config)
     flops = count.forward_flops(config, length=length, predicted=predicted)
     forward = (number for part, number in flops.items() if not part.startswith("decoder") and "head" not in part)

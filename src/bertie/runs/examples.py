@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertie.console import console
 from bertie.data.draws import key
-from bertie.data.mixed import MixedOrder, balanced, taken
+from bertie.data.order import MixedOrder, balanced, taken
 from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.lines import reads_as_utf8

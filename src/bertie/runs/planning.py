@@ -1,7 +1,7 @@
 """A run before it starts: every sequence counts as full, and no file of text is needed."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,8 @@ from bertie.train import precision
 from bertie.train.config import OptimConfig
 from bertie.train.optim import OptimizerGroup
 from bertie.train.step import backward
+
+PREDICTED_SHARE = 0.15  # share of positions BERT's pre-training predicts, and T5's decoder about writes
 
 
 @dataclass(frozen=True)
@@ -175,3 +177,9 @@ def _batch(config: EncoderConfig, length: int) -> Batch:
     places = np.sort(rng.choice(len(ids), round(PREDICTED * len(ids)), replace=False))
     labels = {"mlm_positions": places, "mlm_targets": ids[places]}
     return Batch.of(Sequences(ids, np.zeros_like(ids), np.full(rows, length), labels=labels))
+
+
+def extra_flops(model: Path, config: EncoderConfig, length: int) -> Mapping[str, float]:
+    """Returns the operations per token that the published pre-training of a family adds to those of the model."""
+    objective = objectives.build_objective(families.family(model).recipe["objectives"])
+    return objective.extra_cost(config, length=length, shares={"generator": PREDICTED_SHARE})

@@ -49,7 +49,7 @@ def run_pretrain(
     allow_change: Sequence[str] = (),
     reference_run: Path | str | None = None,
     callbacks: Sequence[Callback] = (),
-) -> dict[str, object]:
+) -> JsonObject:
     """Pre-trains a model. The same call resumes a run that was stopped.
 
     Args:
@@ -100,7 +100,7 @@ def _go(
     allow_change: Sequence[str],
     reference_run: Path | None,
     together: Callbacks,
-) -> dict[str, object]:
+) -> JsonObject:
     """Trains, evaluates and saves the model."""
     config, run = ready.config, folder.path
     model = ready.model()
@@ -170,7 +170,7 @@ def _go(
 
 def plan_pretraining(
     config: PretrainConfig, *, trial: float | None = None, clock: Callable[[], float] = time.monotonic
-) -> dict[str, object]:
+) -> JsonObject:
     """Returns the plan of a run for --dry-run, after all checks that need no training, with a forecast of its cost.
 
     trial: seconds of a trial on this machine; None: TRIAL_S, or a stored trial of the same run; 0: no trial. clock:

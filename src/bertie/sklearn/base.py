@@ -10,9 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bertie.api.model import Model, load
-from bertie.folders import new_folder
-from bertie.models.files import MODEL_FOLDER
-from bertie.runs.layout import MODEL
+from bertie.folders import FOLDER_KINDS, new_folder
 from bertie.sklearn.inputs import ColumnValues, InputError, Texts, rows_of
 
 
@@ -27,8 +25,16 @@ class ModelFiles:
     def taken(cls, folder: Path) -> Self:
         """Returns the files of a folder, which is moved to one that lasts as long as the value."""
         temporary = TemporaryDirectory(prefix="bertie-model-")
-        shutil.move(folder, Path(temporary.name) / MODEL)
-        return cls(Path(temporary.name) / MODEL, temporary)
+        shutil.move(folder, Path(temporary.name) / "model")
+        return cls(Path(temporary.name) / "model", temporary)
+
+    @classmethod
+    def opened(cls, name: str | Path, device: str) -> Self:
+        """Returns the files of a model where they are, and opens it. Raises DataError for one that cannot be read."""
+        model = load(name, device)
+        files = cls(model.folder or Path(name))
+        files._models[device] = model
+        return files
 
     def model(self, device: str) -> Model:
         """Returns the model, open on a device."""
@@ -42,7 +48,7 @@ class ModelFiles:
 
     def __setstate__(self, files: Mapping[str, bytes]) -> None:
         temporary = TemporaryDirectory(prefix="bertie-model-")
-        folder = Path(temporary.name) / MODEL
+        folder = Path(temporary.name) / "model"
         for name, content in files.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(content)
@@ -74,7 +80,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         Raises UsageError for a folder with files.
         """
         source = self.folder_
-        with new_folder(Path(folder), MODEL_FOLDER, overwrite=overwrite) as target:
+        with new_folder(Path(folder), FOLDER_KINDS["model"], overwrite=overwrite) as target:
             shutil.copytree(source, target, dirs_exist_ok=True)
         return Path(folder)
 

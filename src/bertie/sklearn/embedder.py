@@ -12,7 +12,6 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from bertie.infer.embed import Vector
-from bertie.runs.models import model_folder
 from bertie.sklearn.base import ModelFiles, TextEstimator
 from bertie.sklearn.inputs import ColumnValues, Texts, as_input_errors, list_row_texts
 
@@ -69,7 +68,7 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstima
         """
         rows = self._rows(X, y=y)
         list_row_texts(rows)
-        files = ModelFiles(model_folder(self.model))
+        files = ModelFiles.opened(self.model, self.device)
         self._n_features_out = self._vectors(rows[:1], files).shape[1]
         self._files = files
         return self

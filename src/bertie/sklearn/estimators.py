@@ -20,7 +20,6 @@ from bertie.api.results import Predictions
 from bertie.console import console, counted
 from bertie.errors import Stopped, UsageError, nearest
 from bertie.io.memory import PAIR_FIELDS
-from bertie.runs.layout import MODEL
 from bertie.sklearn.base import ModelFiles, TextEstimator
 from bertie.sklearn.inputs import (
     Array,
@@ -173,7 +172,7 @@ class FineTuned(TextEstimator):
             learned = results["train_examples"] + results.get("selecting", 0)
             if not self.settings and learned < len(rows):
                 raise InputError(f"Not all rows can be learned from. {'. '.join(results['notes'])}.")
-            self._files = ModelFiles.taken(run.folder / MODEL)
+            self._files = ModelFiles.taken(run.places)
 
     def _predictions(self, X: Texts) -> Predictions:
         """Returns a prediction for each row. Raises InputError for a row without one."""

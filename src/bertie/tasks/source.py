@@ -16,8 +16,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from bertie.data.mixed import MixedOrder
-from bertie.data.order import Order
+from bertie.data.order import MixedOrder, Order
 from bertie.data.sequences import STANDS, VECTORS, Arrays, Int, Sequences, ranges, spread_positions
 from bertie.errors import DataError
 from bertie.io.tables import Example

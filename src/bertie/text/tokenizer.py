@@ -40,8 +40,8 @@ from bertie.text.engine import (
 from bertie.text.formats import BYTE_VOCABULARY, VOCABULARY, Format, find_format, find_special_tokens, guess
 from bertie.text.frame import Frame, find_frames
 from bertie.text.japanese import JapaneseWords
-from bertie.text.korean import Morphemes
 from bertie.text.sentence import length_file
+from bertie.text.sentences import Morphemes
 
 _UNUSED = re.compile(r"\[unused\d+\]")
 _FEW_CHARACTERS = 50_000  # characters that the library reads as fast as the fast encoder is made, about

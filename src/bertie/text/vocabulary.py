@@ -22,8 +22,8 @@ from bertie.text import likelihood
 from bertie.text.assemble import set_template
 from bertie.text.engine import without_added_tokens
 from bertie.text.formats import BERT_FORMAT, MERGES, TOKEN_ROLES, TOKENIZER_FILES, Algorithm, Format
-from bertie.text.korean import Morphemes
 from bertie.text.normalize import Normalizer
+from bertie.text.sentences import Morphemes
 from bertie.text.tokenizer import Tokenizer
 
 TRAINED_BY = {

@@ -15,10 +15,10 @@ from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.head_config import HeadActivation, RowUnit
 from bertie.models.heads.global_tokens import GlobalTokens
+from bertie.nn.bilstm import TextLSTM
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.layout import on_rounded
 from bertie.nn.linear import NORMS, Linear
-from bertie.nn.lstm import TextLSTM
 
 
 @dataclass(frozen=True)
