@@ -9,10 +9,9 @@ by that list. `seal` is the hash of the rest of the file.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bertie.errors import BadFile, DataError
-from bertie.files import LOCK, file_hash, is_leftover, read_json, seal, write_json
+from bertie.files import LOCK, Json, JsonObject, file_hash, is_leftover, read_json, seal, write_json
 
 CHECKSUMS, CARD = "checksums.json", "README.md"
 _LISTS = (CHECKSUMS, "manifest.json")  # either of them in a folder inside vouches for the other files there
@@ -28,7 +27,7 @@ class FolderCheck:
     uncovered: list[str] = field(default_factory=list)
 
 
-def describe_file(path: Path) -> dict[str, Any]:
+def describe_file(path: Path) -> JsonObject:
     """Returns the size and hash of a file, as in a list of files."""
     return {"size": path.stat().st_size, "xxh3_128": file_hash(path)}
 
@@ -38,14 +37,14 @@ def write_checksums(
     kind: str,
     *,
     covered: Callable[[str], bool] = lambda name: False,
-    origin: Mapping[str, Any] | None = None,
+    origin: Json | None = None,
 ) -> None:
     """Write checksums.json for all files of a folder but those `covered` elsewhere (by name, as of a manifest).
 
     origin: how the folder was made, where there is more to say than its kind.
     """
     names = [name for name in list_files(folder) if not covered(name)]
-    listing: dict[str, Any] = {
+    listing: JsonObject = {
         "format": 1,
         "kind": kind,
         "files": {name: describe_file(folder / name) for name in names},
@@ -68,7 +67,7 @@ def update(folder: Path, *names: str) -> None:
         update(folder.parent, inner)
 
 
-def read_checksums(folder: Path) -> dict[str, Any]:
+def read_checksums(folder: Path) -> JsonObject:
     """Returns the checksums.json of a folder. Raises DataError when it is missing or damaged."""
     path = folder / CHECKSUMS
     listing = read_json(path)
@@ -129,7 +128,7 @@ def problem(path: Path, expected: Mapping[str, object]) -> str:
         return str(error)
 
 
-def content_hashes(path: Path) -> Any:
+def content_hashes(path: Path) -> object:
     """Returns hashes of a file, or of the files of a folder, as a JSON value; the path itself if nothing is there.
 
     The manifest.json of a corpus or checkpoint represents its folder.

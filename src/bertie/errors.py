@@ -53,9 +53,13 @@ class BertieError(Exception):
 
 @dataclass
 class Speech:
-    """How messages name options. shell: as the command line does, which sets it; otherwise as arguments of Python."""
+    """What messages name. shell: options as the command line does, which sets it; otherwise as arguments of Python.
+
+    model_names: the names of models, which bertie.hub.names sets.
+    """
 
     shell: bool = False
+    model_names: Callable[[], Iterable[str]] = tuple
 
 
 speech = Speech()
@@ -214,7 +218,7 @@ def model_hint(name: str | Path) -> str:
     if "/" in str(name):
         return hub_hint(name)
     listing = "run: bertie download --list" if speech.shell else "call bertie.list_models()."
-    return f" To list the models that have a name, {listing}"
+    return f" {nearest(name, speech.model_names())} To list all models that have a name, {listing}"
 
 
 def arguments(*options: str, **others: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 import xxhash
 
@@ -24,6 +24,10 @@ LACK = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # of the machine, and no faul
 LOCK = ".lock"  # held by the process that writes to a folder
 
 
+Json: TypeAlias = Mapping[str, Any]
+"""An object of JSON that is read: a report, results, a manifest, config.json."""
+JsonObject: TypeAlias = dict[str, Any]
+"""An object of JSON that is made, or changed before it is written."""
 MAX_PATH_CHARACTERS = 1024  # characters of a path; a single name has at most 255 bytes
 
 

@@ -1,16 +1,15 @@
 """`TrainingFacts`: what a model folder records of its training, in bertie.json, so that inference needs no options."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from bertie.console import console
 from bertie.errors import BadFile, UsageError
-from bertie.files import read_json, read_small, write_json
+from bertie.files import Json, read_json, read_small, write_json
 from bertie.settings import Config
 
 Markup: TypeAlias = Literal["", "html", "markdown"]
@@ -71,7 +70,7 @@ class TrainingFacts:
     features: FeatureConfig | None = None
     task: str = ""
     task_package: str = ""
-    task_options: Mapping[str, Any] = field(default_factory=dict)
+    task_options: Json = field(default_factory=dict)
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bertie.data import corpus, dedup, ngrams
+from bertie.data import corpus, dedup
 from bertie.data.prepare import CorpusConfig
 from bertie.io import sources
 
@@ -50,13 +50,13 @@ def some():
 
 
 def test_runs_are_the_same_where_the_words_are():
-    found = ngrams.word_hashes("One two, THREE 四五 one two three!")
+    found = dedup.word_hashes("One two, THREE 四五 one two three!")
     assert len(found) == 8
-    runs = ngrams.runs(found, 3)
+    runs = dedup.runs(found, 3)
     assert runs[0] == runs[5]  # "one two three" occurs at the start and at the end
-    assert ngrams.runs(found, 3)[0] == ngrams.runs(ngrams.word_hashes("x y one  two-three"), 3)[2]
+    assert dedup.runs(found, 3)[0] == dedup.runs(dedup.word_hashes("x y one  two-three"), 3)[2]
     assert len(set(runs.tolist())) == 5
-    assert len(ngrams.runs(found, 9)) == 0
+    assert len(dedup.runs(found, 9)) == 0
 
 
 def test_signatures_estimate_the_exact_similarity(some):

@@ -225,7 +225,7 @@ def test_errors_of_python_say_what_to_pass(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(UsageError, match=r"lr of vary is 0\.1; a list of values was expected"):
         bertie.tune("starter-en", ROWS, vary={"lr": 0.1}, output=tmp_path / "out")  # type: ignore[dict-item]
     for call in (bertie.load, lambda name: bertie.finetune(name, ROWS, **COLUMNS)):
-        with pytest.raises(DataError, match=r"To list the models that have a name, call bertie\.list_models\(\)\.$"):
+        with pytest.raises(DataError, match=r"To list all models that have a name, call bertie\.list_models\(\)\.$"):
             call("starter-eng")
     with pytest.raises(DataError, match=r"no finished run: it has no results\.json"):
         bertie.Run.of(tmp_path)

@@ -89,7 +89,13 @@ def test_the_plan_fits_the_time():
     probe = settings.MachineTrial(50_000, validation_s=0.5)
     steps, seeds = settings.affordable_run(probe, seconds=400, tokens=10**8, tokens_per_step=3000)
     assert seeds == len(settings.DEMO_SEEDS)
-    spent_s = steps * 3000 / 50_000 + seeds * probe.seed_s + (settings.VALIDATIONS + 1) * 0.5 + settings.MARGIN_S
+    spent_s = (
+        steps * 3000 / 50_000
+        + seeds * probe.seed_s
+        + probe.longer_s
+        + (settings.VALIDATIONS + 1) * 0.5
+        + settings.MARGIN_S
+    )
     assert 0.93 * 400 < spent_s <= 400
     fewer, _ = settings.affordable_run(
         settings.MachineTrial(50_000, 2.0), seconds=400, tokens=10**8, tokens_per_step=3000
@@ -132,7 +138,8 @@ def test_seeds_that_would_not_fit_are_not_begun(run: Path, monkeypatch):
     task = json.loads((run / "task.json").read_text())
     assert task["seeds"] == [0, 1, 2]
     assert task["bag_of_words"] == [0.5] * 3
-    assert len(begun) == 6
+    assert begun[6:] == ["longer"], "random weights, four times as long"
+    assert len(begun) == 7
 
 
 @pytest.mark.parametrize(

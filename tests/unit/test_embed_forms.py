@@ -9,7 +9,7 @@ import pytest
 
 import bertie as api
 from bertie.errors import DataError, UsageError
-from bertie.io.table_format import TableFormat
+from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.retrieval import Retrieval
 from bertie.models.config import EncoderConfig
@@ -17,7 +17,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.judges import with_judgments
 from bertie.tasks.embed import EmbedTask, compare_vectors
-from bertie.tasks.embed_rows import row_of_tuple
+from bertie.tasks.embed_rows import form_of, row_of_tuple
 from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model
 
@@ -40,6 +40,32 @@ def test_a_row_may_have_fewer_negative_texts(tmp_path: Path) -> None:
     path = table(tmp_path / "t.csv", "anchor,positive,negative_1,negative_2", *rows)
     texts = [row.texts for row in EmbedTask.rows(path, TableFormat()) if isinstance(row, Example)]
     assert texts == [("a", "b", "c", "d"), ("e", "f", "g"), ("h", "i", "j")]
+
+
+@pytest.mark.parametrize(
+    ("header", "third", "label"),
+    [
+        ("sentence1,sentence2,score", "{}.5", "score"),
+        ("anchor,positive,similarity", "{}.5", "similarity"),
+        ("sentence1,sentence2,유사도", "{}", "유사도"),
+        ("sentence1,sentence2,likeness", "{}.5", "likeness"),  # by its values
+        ("sentence1,sentence2,id", "{}", None),
+        ("sentence1,sentence2,number", "{}", None),  # 1, 2, 3: of the row
+        ("sentence1,sentence2,topic", "topic {}", None),
+    ],
+)
+def test_the_score_of_a_pair_is_recognized(header: str, third: str, label: str | None, tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", header, *(f"text {n},other text {n},{third.format(n)}" for n in range(1, 6)))
+    columns: list[Columns] = []
+    rows = [*EmbedTask.rows(path, TableFormat(), on_columns=columns.append)]
+    assert columns[0].label == label
+    assert {form_of(row) for row in rows if isinstance(row, Example)} == {"scored" if label else "positive"}
+
+
+def test_two_columns_of_numbers_beside_a_pair_are_named(tmp_path: Path) -> None:
+    path = table(tmp_path / "t.csv", "sentence1,sentence2,a,b", *(f"x {n},y {n},{n % 2},{n % 3}.5" for n in range(6)))
+    with pytest.raises(DataError, match="the columns 'a' and 'b' may each be the label"):
+        [*EmbedTask.rows(path, TableFormat())]
 
 
 def test_scores_of_passages_are_a_margin_or_one_for_each(tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ from tokenizers import normalizers
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import read_json, read_small, write_bytes
 from bertie.settings import read_yaml
-from bertie.text.charsmap import check_charsmap
 from bertie.text.engine import read_engine, read_vocabulary
-from bertie.text.sentencepiece import read_model
+from bertie.text.sentencepiece import check_charsmap, read_model
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train_vocabulary
 

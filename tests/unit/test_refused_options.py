@@ -1,5 +1,6 @@
 """Options that would be ignored or would mislead are refused, before a model is opened and before a file is written."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,10 @@ import pytest
 
 from bertie.errors import UsageError
 from bertie.io.table_format import TableFormat
-from bertie.runs.config import FinetuneConfig, PretrainConfig
+from bertie.runs.config import EMBED_OPTIONS, FinetuneConfig, PretrainConfig
 from bertie.runs.published import check_published
 from bertie.settings import Config, load_config
+from bertie.tasks.embed import EmbedTask
 from toys import CommandLine, toy_model
 
 
@@ -104,6 +106,7 @@ def test_columns_that_mean_something_are_read(tmp_path: Path, bertie: CommandLin
         (FinetuneConfig, "output_dir=runs/a", "'output_dir'. Pass the option -o FOLDER .in Python, the argument run"),
         (PretrainConfig, "resume_from_checkpoint=a", "Pass the option --resume CHECKPOINT "),
         (FinetuneConfig, "lr=1", "Did you mean 'optim.lr'[?]$"),
+        (FinetuneConfig, "matryoshka=[64]", "Did you mean 'task_options.matryoshka'[?]$"),
         (FinetuneConfig, "train.epochs=1", "Did you mean 'epochs'[?]$"),
         (PretrainConfig, "steps=1", "Did you mean 'train.steps'[?]$"),
         (PretrainConfig, "train.stepps=1", "Did you mean 'steps'[?] Choices: batch_size, "),
@@ -123,3 +126,14 @@ def test_names_of_other_programs_lead_to_settings_that_exist(config: type[Config
             kind = kind.model_fields[name].annotation
             if not (isinstance(kind, type) and issubclass(kind, Config)):  # objectives have settings by their names
                 break
+
+
+def test_options_of_sentence_embeddings_that_are_suggested_exist() -> None:
+    assert {*EMBED_OPTIONS} <= {field.name for field in fields(EmbedTask)}
+
+
+def test_a_mistyped_name_of_a_model_names_the_nearest(bertie: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("text,label\n" + "a,x\nb,y\n" * 10)
+    commands = (("finetune", "stater-en", "--train", tmp_path / "x.csv", "-o", tmp_path / "run"), ("info", "starteren"))
+    for command in (*commands, ("predict", "stater-en", tmp_path / "x.csv")):
+        assert "Did you mean 'starter-en'?" in bertie(*command)[2]

@@ -277,7 +277,7 @@ def test_a_broken_tokenizer_json_is_one_clear_error(name, tmp_path):
 def test_other_broken_folders(tmp_path):
     with pytest.raises(DataError, match=r"neither tokenizer.json nor vocab.txt \(found: nothing"):
         Tokenizer.load(tmp_path)
-    with pytest.raises(DataError, match="no such folder"):
+    with pytest.raises(DataError, match="is not a folder"):
         Tokenizer.load(tmp_path / "absent")
     with pytest.raises(DataError, match=r"has no \[MASK\]"):
         Tokenizer.load(vocabulary_folder(tmp_path / "a", [p for p in PIECES if p != "[MASK]"]))

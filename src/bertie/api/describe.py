@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from bertie import families, objectives
 from bertie.errors import arguments
+from bertie.files import Json
 from bertie.models import count
 from bertie.models.config import EncoderConfig
 from bertie.runs.models import model_folder
@@ -114,14 +114,14 @@ class ModelInfo:
         yield from ((f"  {name}", f"{number:,}") for name, number in self.parameters.items() if name != "total")
         yield "memory", "MB"
         yield from ((f"  {name}", f"{size / 1e6:,.0f}") for name, size in self.memory_bytes.items())
-        flops: Mapping[str, Any] = self.flops_per_token
+        flops: Json = self.flops_per_token
         yield f"operations per token, length {flops['length']}", "MFLOP"
         yield "  forward, encoder", f"{flops['forward'] / 1e6:,.1f}"
         predicted = f"{flops['predicted']:.0%} {'written' if self.config['num_decoder_layers'] else 'predicted'}"
         if extra := flops["in addition, forward and backward"]:
             predicted = " and ".join(extra)
         yield f"  pre-training step, {predicted}", f"{flops['pretraining'] / 1e6:,.1f}"
-        tokenizer: Mapping[str, Any] | None = self.tokenizer
+        tokenizer: Json | None = self.tokenizer
         if tokenizer:
             yield "tokenizer", f"{tokenizer['vocab_size']:,} tokens"
             yield "  special", " ".join(f"{name}={i}" for name, i in tokenizer["special"].items())

@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie.api.display import html_table
 from bertie.errors import DataError, UsageError, arguments
-from bertie.files import check_new_file
+from bertie.files import Json, check_new_file
 from bertie.report.card import put
 from bertie.report.card import render_markdown_table as markdown
 from bertie.runs import checkpoints, finetune_page, models, page, tune_page
@@ -157,7 +156,7 @@ class Comparison:
         return {**self.report}
 
     def __repr__(self) -> str:
-        runs: Mapping[str, Any] = self.report
+        runs: Json = self.report
         return f"Comparison({', '.join(row['run'] for row in runs['runs'])})"
 
     def _repr_html_(self) -> str:

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from bertie.api.once import STDIN
 from bertie.api.options import Output, ReceivePrediction
 from bertie.api.results import Predictions, Written
 from bertie.console import console
 from bertie.errors import DataError, UsageError
-from bertie.files import atomic_writes, check_new_file, exists
+from bertie.files import JsonObject, atomic_writes, check_new_file, exists
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.records import TABLE_EXTENSIONS, WRITERS, Form
@@ -160,7 +160,7 @@ class RecordTarget:
         encoding = "utf-8" if self.excel else self.encoding
         return Form(only_answers=self.only_answers, encoding=encoding, excel=self.excel)
 
-    def numbers(self, row: TextRow, number: int) -> dict[str, Any]:
+    def numbers(self, row: TextRow, number: int) -> JsonObject:
         """Returns the numbers of a row and of its last line, and its id unless one of its columns has that name."""
         name = getattr(row, "id", "") if "id" not in (row.source or ()) else ""
         return {**({} if self.only_answers else {"row": number}), "line": row.line, **({"id": name} if name else {})}

@@ -9,7 +9,7 @@ from functools import partial
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bertie import families
 from bertie.api.display import with_interval
@@ -18,6 +18,7 @@ from bertie.api.scores import Scores
 from bertie.console import console
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.evaluation.compare import SeedSummary
+from bertie.files import Json, JsonObject
 from bertie.folders import new_folder
 from bertie.metrics.base import called, undefined
 from bertie.models.variant import read_public
@@ -84,7 +85,7 @@ class Run:
         return replace(self._again(), _temporary=self._temporary)
 
     @property
-    def _facts(self) -> Mapping[str, Any]:
+    def _facts(self) -> Json:
         if not self.finished:
             raise UsageError("The run was stopped and has no scores yet. Continue it: `run = run.resume()`.")
         return self.results
@@ -288,10 +289,10 @@ class Plan:
     """
 
     facts: Mapping[str, object]
-    _summary: "Callable[[dict[str, Any]], str] | None" = field(default=None, repr=False)
+    _summary: "Callable[[JsonObject], str] | None" = field(default=None, repr=False)
 
     @property
-    def _read(self) -> Mapping[str, Any]:
+    def _read(self) -> Json:
         return self.facts
 
     @property

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bertie.api.display import html_table, with_interval
 from bertie.evaluation import perturb
 from bertie.evaluation.compare import PairedDifference
+from bertie.files import Json
 from bertie.metrics.base import called, summarize_metrics, undefined, verdict
 from bertie.metrics.tags import split_tag
 from bertie.report.sections import unknown_labels
@@ -58,7 +59,7 @@ class Scores(Mapping[str, float]):
         return sum(1 for _ in self)
 
     @property
-    def _facts(self) -> Mapping[str, Any]:
+    def _facts(self) -> Json:
         return self.report
 
     def interval(self, name: str) -> tuple[float, float] | None:

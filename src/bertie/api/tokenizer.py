@@ -5,7 +5,6 @@ from itertools import islice
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from bertie import families
 from bertie.api.corpus import tokenizer_of
@@ -13,6 +12,7 @@ from bertie.api.once import STDIN, paths_of, seal_of
 from bertie.console import console, counted
 from bertie.data import corpus
 from bertie.errors import DataError, MissingFile, arguments
+from bertie.files import JsonObject
 from bertie.folders import made_once
 from bertie.io.lines import BadRecord, open_file, text_lines
 from bertie.io.memory import table_of
@@ -78,7 +78,7 @@ def train_tokenizer(
     model_type = family if family in families.VARIANTS else families.family(family).model_type
     format, normalized = formats.BY_FAMILY[model_type], lowercase or strip_accents is not None
 
-    def write(folder: Path) -> dict[str, Any]:
+    def write(folder: Path) -> JsonObject:
         vocabulary.check_algorithm(algorithm or format.algorithm)  # now, not after the words are counted
         lines = _progress(lines_of(texts, encoding), "counting words")
         words = vocabulary.count_words(lines, morphemes=morphemes)

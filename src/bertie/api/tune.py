@@ -3,13 +3,14 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from bertie.api.display import html_table
 from bertie.api.finetune import FOREIGN_ARGUMENTS, settings_ready
 from bertie.api.model import Model, load
 from bertie.api.options import FinetuneOptions
 from bertie.errors import UsageError, WrongValue, arguments
+from bertie.files import Json
 from bertie.io.memory import RowsInput
 from bertie.metrics.base import called
 from bertie.runs import tune as runs
@@ -43,7 +44,7 @@ class Search:
         return load(self.folder / MODEL)
 
     @property
-    def _facts(self) -> Mapping[str, Any]:
+    def _facts(self) -> Json:
         return self.results
 
     @property

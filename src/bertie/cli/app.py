@@ -54,7 +54,7 @@ class Commands(typer.Typer):
         """Decorator: registers a function as a command. The function itself is unchanged."""
         register = super().command(*args, **{"cls": Command, **kwargs})
 
-        def decorate(command: Callable[..., object]) -> Callable[..., Any]:
+        def decorate(command: Callable[..., object]) -> Callable[..., object]:
             @wraps(command)
             def run(**values: Any) -> Any:
                 console.call = (command.__name__, values)

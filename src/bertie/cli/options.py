@@ -58,7 +58,7 @@ def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., ob
     flags = {name: key if isinstance(key, Flag) else Flag(key) for name, key in options.items()}
     annotations = {name: _option(name, flag, setting(config, flag.key)) for name, flag in flags.items()}
 
-    def decorate(command: Callable[..., object]) -> Callable[..., Any]:
+    def decorate(command: Callable[..., object]) -> Callable[..., object]:
         signature = inspect.signature(command)
         own = [parameter for name, parameter in signature.parameters.items() if name != "given"]
         keyword = inspect.Parameter.KEYWORD_ONLY

@@ -7,7 +7,7 @@ model below the threshold is not written.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from bertie.compression.weights_only import quantize_weights
 from bertie.console import console
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
+from bertie.files import JsonObject
 from bertie.infer.batching import run_batches
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Engine
@@ -75,7 +76,7 @@ class Fidelity:
         shares = ", ".join(f"{100 * error:.1f} %" for error in errors.values())
         return f"Relative error of the outputs of each layer's matrices, the largest by layer: {shares}."
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Returns the fields as JSON values."""
         return {**asdict(self), "enough": self.enough}
 

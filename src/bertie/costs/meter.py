@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.costs import catalog
+from bertie.files import Json, JsonObject
 
 POWERCAP = Path("/sys/class/powercap")
 _STATUS_FILE = Path("/proc/self/status")
@@ -36,7 +37,7 @@ class Usage:
     kwh: float | None
     method: str
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """The fields as JSON values."""
         return asdict(self)
 
@@ -117,7 +118,7 @@ class Meter:
         self._processes, self._gpu = processes, gpu
         self._rapl, self._nvml = Rapl(powercap), Nvml(processes if gpu else 0)
         self._began, self._cpu_began = time.monotonic(), time.process_time()
-        self._before: Mapping[str, Any] = {}
+        self._before: Json = {}
 
     def resume(self, before: Mapping[str, object]) -> None:
         """Adds what the earlier starts of a run took: `Usage.as_json()`, or nothing."""

@@ -10,14 +10,14 @@ from bertie.console import counted
 from bertie.data.shards import Shards
 from bertie.data.statistics import MAX_SENTENCE_WORDS, Statistics, quantiles
 from bertie.errors import BadFile
-from bertie.files import read_json, write_json, write_text
+from bertie.files import JsonObject, read_json, write_json, write_text
 
 BAR = 30  # characters of the longest bar
 _SHARES = (0.1, 0.5, 0.9, 0.99)
 SPREAD = ("mean", "p10", "p50", "p90", "p99")
 
 
-def write_card(shards: Shards, *, elapsed_s: float | None = None, workers: int = 1) -> dict[str, Any]:
+def write_card(shards: Shards, *, elapsed_s: float | None = None, workers: int = 1) -> JsonObject:
     """Writes card.json and card.md to the folder of a corpus, and returns the card. elapsed_s None: unknown."""
     card = make(shards)
     if elapsed_s is not None:
@@ -28,7 +28,7 @@ def write_card(shards: Shards, *, elapsed_s: float | None = None, workers: int =
     return card
 
 
-def make(shards: Shards) -> dict[str, Any]:
+def make(shards: Shards) -> JsonObject:
     """Returns the card of a corpus from its manifest, as JSON values."""
     manifest = shards.manifest
     statistics = Statistics.from_dict(manifest["statistics"])
@@ -74,7 +74,7 @@ def _histogram(statistics: Statistics) -> dict[str, int]:
     return bins
 
 
-def render(card: dict[str, Any]) -> str:
+def render(card: JsonObject) -> str:
     """Returns a card as Markdown."""
     records, config, inputs = card["records"], card["config"], card["inputs"]
     lines = [f"# {card['name']}", ""]
@@ -139,7 +139,7 @@ def _bars(name: str, counts: dict[str, float], total: float) -> list[str]:
     return ["```text", f"{name:>{width}}   share", *rows, "```"]
 
 
-def load_card(folder: Path) -> dict[str, Any]:
+def load_card(folder: Path) -> JsonObject:
     """Returns the card of a corpus folder, computed again if it is missing. Raises DataError for another folder."""
     path = folder / "card.json"
     shards = Shards.open(folder, verify=False)

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xxhash
@@ -33,7 +32,7 @@ from bertie.data.shards import SHARDS_FORMAT, Int64, Shards, ShardWriter, decode
 from bertie.data.statistics import Statistics
 from bertie.data.tokens import encode_corpus
 from bertie.errors import DataError, UsageError
-from bertie.files import atomic_write, file_hash, some_of
+from bertie.files import JsonObject, atomic_write, file_hash, some_of
 from bertie.folders import ANYTHING, FolderKind, check_writable, held
 from bertie.io import sources
 from bertie.text.sentences import splitter
@@ -210,11 +209,11 @@ def _hash(value: object) -> str:
 def _merge(
     folder: Path,
     work: Path,
-    results: list[dict[str, Any]],
+    results: list[JsonObject],
     config: CorpusConfig,
     records: int,
     dropped: Counter[str],
-    account: dict[str, Any],
+    account: JsonObject,
 ) -> Shards:
     """Writes the shards from all parts in order, without duplicates."""
     parts = [

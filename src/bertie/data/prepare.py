@@ -185,7 +185,7 @@ class CorpusPart:
     sentences: Int64
     pieces: Int64
     documents: Int64
-    hashes: NDArray[Any]
+    hashes: NDArray[np.generic]
     signatures: NDArray[np.uint32]
 
     def dump(self) -> bytes:

@@ -11,7 +11,7 @@ All are little-endian. The boundaries of shards depend only on the documents, so
 import itertools
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertie.data.order import permutation
 from bertie.errors import BadFile, DataError, Stopped
-from bertie.files import read_json, seal, sync_folder, write_json
+from bertie.files import Json, JsonObject, read_json, seal, sync_folder, write_json
 from bertie.folders import check_folder_kind
 
 Array = NDArray[Any]
@@ -39,7 +39,7 @@ DType = Literal["uint8", "uint16", "uint32"]
 class Shards:
     """A folder of shards, opened for reading. Documents, sentences and values are numbered over all of them."""
 
-    def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, manifest: Json) -> None:
         self.folder, self.manifest = folder, manifest
         self.dtype = np.dtype(manifest["dtype"])
         self.fingerprint: str = manifest["fingerprint"]
@@ -144,7 +144,7 @@ class Shards:
         shard = bisect_right(starts, i) - 1
         return shard, i - starts[shard]
 
-    def _map(self, row: Mapping[str, Any], kind: str) -> Array:
+    def _map(self, row: Json, kind: str) -> Array:
         path, dtype = self.folder / f"{row['name']}.{kind}", ARRAY_KINDS[kind] or self.dtype
         # A plain array over the map: slicing a np.memmap costs ten times as much. An empty file cannot be mapped.
         return np.asarray(np.memmap(path, dtype, "r")) if path.stat().st_size else np.empty(0, dtype)
@@ -160,7 +160,7 @@ class ShardWriter:
     def __init__(self, folder: str | Path, dtype: DType | np.dtype[Any], *, shard_values: int = SHARD) -> None:
         self.folder, self.dtype, self.shard_values = Path(folder), np.dtype(dtype).newbyteorder("<"), shard_values
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._shards: list[dict[str, Any]] = []
+        self._shards: list[JsonObject] = []
         self._files: dict[str, _HashedFile] = {}
         self._filled = self._sentences = self._documents = 0  # of the open shard
 
@@ -277,7 +277,7 @@ class _HashedFile:
                 self._blocks.append(self._hash.hexdigest())
                 self._hash.reset()
 
-    def close(self) -> dict[str, Any]:
+    def close(self) -> JsonObject:
         """Renames the file to its final name, and returns its size and hashes for the manifest."""
         try:
             self._file.flush()
@@ -302,7 +302,7 @@ def decode_texts(values: Array, bounds: Int64) -> list[str]:
     return [data[a:b].decode() for a, b in itertools.pairwise((bounds - start).tolist())]
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> JsonObject:
     """Returns the manifest of a shard folder after checking it. Raises DataError."""
     path = folder / "manifest.json"
     if not path.exists():
@@ -325,7 +325,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def _check(path: Path, row: Mapping[str, Any], *, verify: bool) -> None:
+def _check(path: Path, row: Json, *, verify: bool) -> None:
     """Raises DataError unless the file has the bytes in the manifest."""
     again = "Restore it from a copy, or make the folder again."
     if not path.exists():
@@ -343,7 +343,7 @@ def _check(path: Path, row: Mapping[str, Any], *, verify: bool) -> None:
             raise BadFile(f"{path} is damaged between bytes {start:,} and {end:,}: the hash differs. {again}")
 
 
-def _fingerprint(dtype: str, shards: Iterable[Mapping[str, Any]]) -> str:
+def _fingerprint(dtype: str, shards: Iterable[Json]) -> str:
     """Returns a hash of the content of all shards."""
     digest = xxhash.xxh3_128(dtype.encode())
     for shard in shards:

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.files import JsonObject
+
 Int64 = NDArray[np.int64]
 
 MAX_SENTENCE_WORDS = 255  # words; longer sentences are counted as this long
@@ -78,7 +80,7 @@ class Statistics:
         }
 
     @classmethod
-    def from_dict(cls, tree: dict[str, Any]) -> "Statistics":
+    def from_dict(cls, tree: JsonObject) -> "Statistics":
         """Returns statistics from `to_dict`'s values."""
         scripts = [tree["scripts"].get(name, 0) for name in _LETTERS]
         return cls(tree["characters"], tree["words"], np.array(tree["lengths"]), np.array(scripts))

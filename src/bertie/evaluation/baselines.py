@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertie.evaluation.compare import PairedDifference
+from bertie.files import JsonObject
 from bertie.io.tables import Example
 from bertie.metrics.tags import OUTSIDE, rewrite
 from bertie.tasks import Prediction, Task
@@ -85,12 +86,12 @@ def measure_baselines(
     answers: Mapping[int, Prediction],
     baselines: Mapping[str, _Answers],
     metric: str,
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Returns each baseline's metrics, and the difference between the model and the best one, for a report.
 
     answers: the model's, of the dev examples in `compared`.
     """
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     for name, predictions in baselines.items():
         scores = task.scores()
         task.count(scores, dev, predictions)

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertie.errors import DataError, UsageError
+from bertie.files import JsonObject
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
@@ -62,7 +63,7 @@ class SeedSummary:
         lowest, highest = metric_range(metric)
         return cls(len(values), mean, sd, max(lowest, mean - half), min(highest, mean + half))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Returns the fields as JSON values."""
         return asdict(self)
 
@@ -182,7 +183,7 @@ class PairedDifference:
         beyond = int((np.abs(differences - difference) >= abs(difference) - 1e-12).sum())
         return cls(difference, float(low), float(high), min(1.0, (beyond + 1) / (len(differences) + 1)))
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Returns the fields as JSON values."""
         return asdict(self)
 

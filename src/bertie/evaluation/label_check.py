@@ -11,12 +11,12 @@ import csv
 import io
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertie.evaluation.baselines import cross_fitted
+from bertie.files import JsonObject
 from bertie.io.tables import Example
 from bertie.tasks import Prediction, Task
 
@@ -57,7 +57,7 @@ class Suspect:
     suggested: str
     predicted: Mapping[str, float]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Returns the line of the row, its label, the suggested one, both probabilities, and the texts."""
         own, texts = str(self.example.label), self.example.texts
         return {

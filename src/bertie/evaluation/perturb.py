@@ -7,15 +7,17 @@ label. Sources: Pruthi et al. 2019 (typing errors), Gardner et al. 2020 (contras
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.evaluation.compare import PairedDifference
+from bertie.files import Json, JsonObject
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.base import called, wilson
@@ -128,7 +130,7 @@ def measure_perturbations(
     *,
     seed: int = 0,
     without: Collection[str] = (),
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, JsonObject]:
     """Measures a model on perturbed examples of a labeled file. names: rows of PERTURBATIONS, also with a rate,
     "typos=0.2". Only changed texts are predicted again. without: metrics that the examples do not define.
 
@@ -208,7 +210,7 @@ def _perturbation(name: str) -> Perturbation:
 
 
 def render_perturbation_lines(
-    results: dict[str, dict[str, Any]], metrics: Sequence[str], scores: Mapping[str, Any] = {}
+    results: dict[str, JsonObject], metrics: Sequence[str], scores: Json = MappingProxyType({})
 ) -> list[str]:
     """Returns one line of text for each perturbation. scores: the report of the original examples."""
     shown = []

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from bertie.errors import BertieError, DataError, UnknownName, UsageError, hub_hint, nearest
+from bertie.errors import BertieError, DataError, UnknownName, UsageError, hub_hint, nearest, speech
 from bertie.families.albert import ALBERT
 from bertie.families.bert import BERT
 from bertie.families.bigbird import BIGBIRD
@@ -86,9 +86,8 @@ def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
     if Path(name).is_dir():
         read_public(Path(name))  # says what is wrong with it
     presets = [preset for _, variant in VARIANTS.items() for preset in variant.presets]
-    raise UnknownName(
-        f"{str(name)!r} is neither a model folder nor a preset. {hub_hint(name).strip() or nearest(str(name), presets)}"
-    )
+    hint = hub_hint(name).strip() or nearest(name, [*presets, *speech.model_names()])
+    raise UnknownName(f"{str(name)!r} is neither a model folder, nor the name of a model or a preset. {hint}")
 
 
 def _of_folder(folder: Path, public: Mapping[str, object]) -> Variant:

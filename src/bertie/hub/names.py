@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie.errors import NoPackage, UsageError
+from bertie.errors import NoPackage, UsageError, speech
 from bertie.files import MAX_PATH_CHARACTERS, exists
 from bertie.registry import Registry
 
@@ -94,6 +94,9 @@ def place(path: str | Path) -> Path:
 def bundled() -> dict[str, Path]:
     """Returns the folders of the models that come with Bertie, by name."""
     return {path.parent.name: path.parent for place in BUNDLED for path in sorted(place.glob(f"*/{_CONFIG}"))}
+
+
+speech.model_names = lambda: [*bundled(), *dict(PACKAGED.items())]
 
 
 def shared(folder: Path) -> bool:

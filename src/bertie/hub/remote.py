@@ -15,7 +15,7 @@ from typing import Any
 from bertie import checksums
 from bertie.console import console
 from bertie.errors import DataError, NoPackage, UsageError
-from bertie.files import write_bytes
+from bertie.files import Json, write_bytes
 from bertie.hub.names import PACKAGED, REPOSITORY, bundled, cache_of, hub_cache
 from bertie.models.beside import ADAPTERS, refused_adapter
 
@@ -135,7 +135,7 @@ def _discard_damaged(remote: Remote, folder: Path, blobs: Path) -> None:
 
     Otherwise they would be used again, and listed with the hash of the damage.
     """
-    listed: Mapping[str, Any] = {}
+    listed: Json = {}
     with suppress(DataError):  # no list, or a damaged one, which is written again
         listed = checksums.read_checksums(folder)["files"]
     for file, (size, digest) in remote.files.items():

@@ -7,8 +7,8 @@ worst predictions, some points of true and predicted numbers, and the counts of 
 import heapq
 import re
 from collections.abc import Sequence
-from typing import Any
 
+from bertie.files import JsonObject
 from bertie.io.tables import Example
 from bertie.metrics.base import ScoreCounter
 from bertie.metrics.resample import Reservoir
@@ -60,7 +60,7 @@ class Findings:
             known.setdefault(name, self.task.scores())
         return name
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """{"metric", "slices": {kind: [{"name", "examples", "value", "low", "high"}]}, "worst": [...], "points": [...]}
 
         A kind with a single subgroup is left out.

@@ -9,10 +9,10 @@ meaning is that of the pre-training. B pairs
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from bertie.errors import DataError, UsageError
-from bertie.files import read_json
+from bertie.files import JsonObject, read_json
 from bertie.infer.batching import run_batches
 from bertie.infer.engine import Array, Engine, Facts
 from bertie.io.tables import Example
@@ -40,7 +40,7 @@ class PairVerdict:
     probability: float
     yes: float
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """The fields, numbers rounded to six digits."""
         return {name: round(value, 6) if isinstance(value, float) else value for name, value in asdict(self).items()}
 

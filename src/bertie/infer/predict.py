@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, arguments
+from bertie.files import JsonObject
 from bertie.infer.batching import CHUNK_ROWS, as_they_come, chunks, run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
@@ -249,7 +250,7 @@ class Predictor:
         *,
         on_columns: Callable[[Columns], None] = lambda columns: None,
         findings: "Findings | None" = None,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Returns the metrics of a labeled file (Scores.report), with skipped rows and texts that are too long."""
         skipped, long = SkipReport(), TextCount(self.too_long, self.max_length)
         weight = 0.0

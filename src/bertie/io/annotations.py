@@ -13,6 +13,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from bertie.files import Json, JsonObject
+
 UNUSED = ("reject", "ignore")  # answers in Prodigy
 PROGRAM = (  # columns that programs add, which are neither texts nor labels
     *("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement", "Comments"),
@@ -37,9 +39,9 @@ def records_of(value: object, *, labelled: bool = True) -> Iterator[object]:
         yield _record(value)
 
 
-def _record(value: Mapping[str, Any]) -> Mapping[str, Any]:
+def _record(value: Json) -> Json:
     """Returns a record with its labels as a list, where a program wrote them in another way."""
-    changed: dict[str, Any] = {}
+    changed: JsonObject = {}
     cats = value.get("cats")
     if isinstance(cats, dict) and "label" not in value:
         changed["label"] = [name for name, share in cats.items() if isinstance(share, int | float) and share >= 0.5]
@@ -77,7 +79,7 @@ def cell_labels(cell: str) -> Any:
         return cell
 
 
-def _tasks(task: Mapping[str, Any], labelled: bool) -> Iterator[Mapping[str, object]]:
+def _tasks(task: Json, labelled: bool) -> Iterator[Mapping[str, object]]:
     """Yields the records of a task of Label Studio, as its own export JSON-MIN has them."""
     items = task["annotations"] if "annotations" in task else task["completions"]
     base = {**task["data"], **({"id": task["id"]} if "id" in task else {})}

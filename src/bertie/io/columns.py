@@ -156,6 +156,12 @@ def _columns_of(names: Sequence[str], own: Columns, rows: Sequence[Fields]) -> l
     return columns
 
 
+def columns_of_numbers(names: Sequence[str], columns: Columns, rows: Sequence[Fields]) -> tuple[str, ...]:
+    """Returns the columns whose values are different numbers, but for identifiers and those that have another use."""
+    numbers = (one for one in _columns_of(names, columns, rows) if one.kinds > 1 and all(map(_is_number, one.own)))
+    return tuple(one.name for one in numbers)
+
+
 def _is_a_row(names: Sequence[str], values: Sequence[_Column]) -> bool:
     """Returns whether the names of columns look like values: the file has no header."""
     repeated = any(one.name in one.own and one.few for one in values)

@@ -36,14 +36,10 @@ from bertie.io.words import (
 )
 
 TAGS = ("tags", "ner_tags", "pos_tags", "chunk_tags")
-_ENTITY_LISTS = (
-    "label",
-    "labels",
-    "spans",
-    "entities",
-)  # lists of the entities of a text; predictions are the last one
+# Lists of the entities of a text; predictions are the last one.
+_ENTITY_LISTS = ("label", "labels", "spans", "entities")
 STARTS, ENDS, TYPES = ("start", "start_offset"), ("end", "end_offset"), ("label", "type", "labels")
-EMPTY: tuple[Any, ...] = (None, "", [])
+EMPTY: tuple[object, ...] = (None, "", [])
 _ROWS_SAMPLED = 100  # rows that tell how offsets count, and whether entities end within words
 EXPECTED = 'not an object with "tokens" and "tags", or "text" and "entities"'
 

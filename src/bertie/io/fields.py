@@ -27,12 +27,12 @@ class Flat(Fields):
     source: Mapping[str, Any]
 
 
-def first_given(*values: object) -> Any:
+def first_given(*values: object) -> object:
     """Returns the first value that a row has: not None and not an empty text. 0 is a value, and an id."""
     return next((value for value in values if value is not None and value != ""), None)
 
 
-def source_of(fields: Fields) -> Mapping[str, Any]:
+def source_of(fields: Fields) -> Mapping[str, object]:
     """Returns the original content of a row: numbers as numbers, objects within objects."""
     return fields.source if isinstance(fields, Flat) else fields
 

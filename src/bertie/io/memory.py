@@ -214,7 +214,7 @@ def is_missing(value: object) -> bool:
     return value is None or of_pandas or (isinstance(value, Real | Decimal) and bool(value != value))
 
 
-def _within(value: object) -> Any:
+def _within(value: object) -> object:
     """Returns a value of a list or an object as JSON has it. Raises TypeError for one that JSON does not have."""
     known = make_json_value(value)
     if known is value:

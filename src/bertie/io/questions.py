@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import BadFile, DataError
+from bertie.files import Json
 from bertie.io.fields import first_given, source_of
 from bertie.io.json_rows import UNREADABLE_TEXT
 from bertie.io.lines import BadRecord, check_characters, open_file, read_text, read_whole, text_lines, where_of
@@ -191,7 +192,7 @@ def trivia(path: Path | str) -> Iterator[Example | BadRecord]:
             yield BadRecord(number, "no question, answer or name of a document")
 
 
-def _pair(record: Mapping[str, Any], folder: Path, name: str, number: int) -> Example | BadRecord:
+def _pair(record: Json, folder: Path, name: str, number: int) -> Example | BadRecord:
     question, answer = str(record["Question"]), record["Answer"]
     names = list(dict.fromkeys(str(alias) for alias in (answer["Value"], *answer.get("Aliases", ()))))
     file = (folder / name).resolve()

@@ -184,7 +184,7 @@ def _all_rows(sheet: Any) -> Iterator[Sequence[Any]]:
         yield () if empty else (*map(_unescaped, values), *[None] * (width - len(values)))
 
 
-def _unescaped(value: object) -> Any:
+def _unescaped(value: object) -> object:
     """Returns a value, in a text with the characters that Excel writes as _x000D_; openpyxl leaves them as they are."""
     return (
         ESCAPED.sub(lambda match: chr(int(match[1], 16)), value) if isinstance(value, str) and "_x" in value else value

@@ -318,7 +318,7 @@ class SourceFile:
         """Returns the mapping of a file of safe YAML. Raises UsageError where it is missing or damaged."""
         return read_yaml(Path(self.path))
 
-    def objects(self) -> Iterator[tuple[int, Fields | BadRecord, Mapping[str, Any]]]:
+    def objects(self) -> Iterator[tuple[int, Fields | BadRecord, Mapping[str, object]]]:
         """Yields (line, fields, the object that they come from) of every row of a table."""
         for line, row in self.rows():
             yield line, row, {} if isinstance(row, BadRecord) else source_of(row)

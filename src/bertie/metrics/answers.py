@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from bertie.files import JsonObject
 from bertie.metrics.base import Float, MetricsOf
 from bertie.metrics.resample import Bootstrap
 from bertie.registry import Registry
@@ -159,9 +159,9 @@ class AnswerScores:
         """Returns exact_match and f1 (or rouge_w); with unanswerable questions, also those of each kind."""
         return {name: float(value) for name, value in self._metrics_of(self.units()[0].sum(0)).items()}
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Returns every metric with its interval, and the score with the best no-answer threshold."""
-        report: dict[str, Any] = {"examples": self.total, **self.compute()}
+        report: JsonObject = {"examples": self.total, **self.compute()}
         counts, of_sums = self.units()
         report["interval_95"] = Bootstrap(counts, self.groups).intervals(of_sums)
         if self.groups:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bertie.console import counted
+from bertie.files import Json, JsonObject
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -39,7 +40,7 @@ class ScoreCounter(Protocol):
         """Returns every metric without intervals, which is fast enough for each validation."""
         ...
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Returns JSON values: "examples", every metric by name, "interval_95": {metric: [low, high]}, and optional
         details.
 
@@ -100,7 +101,7 @@ def metric_range(metric: str) -> tuple[float, float]:
     return (-1.0 if name in SIGNED else 0.0), (100.0 if name in OF_100 else 1.0)
 
 
-def called(metric: str, report: Mapping[str, Any]) -> str:
+def called(metric: str, report: Json) -> str:
     """Returns a metric's name, and of a binary figure the label: "f1 of 'spam'".
 
     report: of scores or of a run, with "positive" {metric: label}, where a metric is that of one label.
@@ -109,7 +110,7 @@ def called(metric: str, report: Mapping[str, Any]) -> str:
     return metric if label is None else f"{metric} of {label!r}"
 
 
-def summarize_metrics(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
+def summarize_metrics(report: Json, metrics: Sequence[str]) -> str:
     """Returns one line for the terminal: "accuracy 0.913 (0.893 to 0.931), macro_f1 ... on 872 examples"."""
     parts = []
     for name in metrics:
@@ -122,7 +123,7 @@ def summarize_metrics(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
     return ", ".join(parts) + (f" on {counted(report['examples'], 'example')}" if "examples" in report else "")
 
 
-def undefined(report: Mapping[str, Any]) -> list[str]:
+def undefined(report: Json) -> list[str]:
     """Returns warnings about metrics that are not defined for these examples."""
     reasons: dict[str, list[str]] = {}
     for name, why in report.get("undefined", {}).items():
@@ -130,7 +131,7 @@ def undefined(report: Mapping[str, Any]) -> list[str]:
     return [f"not defined here, and reported as 0: {', '.join(names)} ({why})" for why, names in reasons.items()]
 
 
-def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
+def verdict(report: Json, metric: str = "") -> tuple[str, bool]:
     """Returns one sentence on whether the model beats the best baseline, and whether it does; "" without baselines.
 
     It does if the 95% interval of the difference, or otherwise that of the model's metric, lies above. Fewer than FEW
@@ -174,7 +175,7 @@ def baseline_notes(report: Mapping[str, object], metric: str = "") -> list[str]:
     return [] if beats else [sentence]
 
 
-def with_intervals(report: Mapping[str, Any]) -> dict[str, Any]:
+def with_intervals(report: Json) -> JsonObject:
     """Returns a score report (metrics/base.py) whose labels and calibration bins have 95% Wilson intervals.
 
     Each row of "per_label" gets "interval_95", that of its recall. Each bin of "calibration" gets "low" and "high",

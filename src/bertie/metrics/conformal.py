@@ -13,12 +13,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bertie.errors import DataError
+from bertie.files import JsonObject
 from bertie.metrics.base import wilson
 
 
@@ -57,7 +57,7 @@ class SetCounts:
             self.covered[label] += label in labels
             self.sizes[len(labels)] += 1
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Returns "prediction_sets": the measured coverage, in all and by label, with 95% intervals; or nothing."""
         if not (rows := self.rows.total()):
             return {}

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.files import Json, JsonObject
 from bertie.metrics.base import RESAMPLES, Float, MetricsOf, percent_points, ratio
-from bertie.metrics.calibration import Calibration
+from bertie.metrics.calibration import Calibration, Selective
 from bertie.metrics.conformal import SetCounts
-from bertie.metrics.selective import Selective
 from bertie.metrics.thresholds import cost_of
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Confusion:
         right_1L, true_1L, predicted_1L = sums(cells, cells.count[None], len(self.all_labels))
         return right_1L[0], true_1L[0], predicted_1L[0]
 
-    def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
+    def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> JsonObject:
         """Returns every metric with its 95% interval, metrics per label, and the matrix, as JSON values."""
         cells, labels = self.cells(), self.all_labels
         right_L, true_L, predicted_L = self._sums()
@@ -220,7 +220,7 @@ def rarest(examples: Mapping[str, int]) -> tuple[str, float] | None:
     return (label, share) if share < min(RARE, 0.5 / len(examples)) else None
 
 
-def leading(metrics: tuple[str, ...], report: Mapping[str, Any]) -> tuple[str, ...]:
+def leading(metrics: tuple[str, ...], report: Json) -> tuple[str, ...]:
     """Returns the metrics of a report, with macro F1 before accuracy where a label of the examples is rare."""
     counts = {label: row["examples"] for label, row in report.get("per_label", {}).items() if row["examples"]}
     imbalanced = metrics[:2] == ("accuracy", "macro_f1") and rarest(counts)

@@ -6,11 +6,12 @@ N examples · L labels
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bertie.files import JsonObject
 from bertie.metrics.base import Float, MetricsOf, ratio
 from bertie.metrics.calibration import Calibration
 from bertie.metrics.confusion import per_label
@@ -53,7 +54,7 @@ class LabelSets:
         counts, of_sums = self.units()
         return {name: float(value) for name, value in of_sums(counts.sum(0)).items()}
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Returns every metric with its 95% interval, and metrics per label, as JSON values."""
         names = (*self.labels, *self.unknown)
         counts, of_sums = self.units()

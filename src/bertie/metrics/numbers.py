@@ -5,10 +5,10 @@ N examples · R resamples
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from bertie.files import JsonObject
 from bertie.metrics.base import RESAMPLES, Float, percent_points, ratio
 
 SORTED = 20_000_000  # numbers ranked for intervals; beyond, fewer resamples, at least 200
@@ -42,7 +42,7 @@ class Numbers:
         metrics = compute_number_metrics(np.array(self.truth), np.array(self.predicted), self.threshold)
         return {name: float(value) for name, value in metrics.items()}
 
-    def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
+    def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> JsonObject:
         """Returns every metric with its 95% bootstrap interval, as JSON values."""
         truth_N, predicted_N = np.array(self.truth), np.array(self.predicted)
         rng, drawn = np.random.default_rng(seed), dict[str, list[Float]]()

@@ -11,10 +11,11 @@ K classes
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bertie.files import JsonObject
 from bertie.metrics.base import Float, MetricsOf, ratio
 from bertie.metrics.resample import Bootstrap, triples
 
@@ -78,7 +79,7 @@ class ParseScores:
         counts, of_sums = self.units()
         return {name: float(value) for name, value in of_sums(counts.sum(0)).items()}
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Returns every metric with its interval over resampled sentences, and the metrics of each relation.
 
         A relation is correct together with the correct head only.

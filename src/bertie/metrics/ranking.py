@@ -5,10 +5,10 @@ N questions
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
+from bertie.files import JsonObject
 from bertie.metrics.base import Float, MetricsOf, ratio
 from bertie.metrics.resample import Bootstrap
 
@@ -39,7 +39,7 @@ class Accuracy:
         """Returns the accuracy without its interval."""
         return {"accuracy": sum(self.right) / max(1, self.total)}
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Returns the accuracy with its 95% interval, as JSON values."""
         same = len(self.answers) == 1 < len(self.truths)
         counts, of_sums = self.units()
@@ -77,7 +77,7 @@ class Ranking:
         """Returns every metric without its interval."""
         return {name: float(value) for name, value in average_rankings(self.units()[0].sum(0)).items()}
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Returns every metric with its 95% interval over questions, as JSON values."""
         rows_N4, _ = self.units()
         answered = rows_N4[rows_N4[:, -1] > 0]

@@ -8,11 +8,11 @@ N examples · L labels · R resamples
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.files import JsonObject
 from bertie.metrics.base import RESAMPLES, Float, percent_points, ratio
 from bertie.metrics.confusion import Confusion
 
@@ -38,7 +38,7 @@ class RelationScores(Confusion):
         """Returns the metrics of `Confusion`, and auprc."""
         return {**super().compute(), "auprc": float(self._areas(np.ones((1, len(self.truth))))[0])}
 
-    def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
+    def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> JsonObject:
         """Returns the report of `Confusion`, and auprc with its interval."""
         report, total = super().report(resamples=resamples, seed=seed), len(self.truth)
         if total:

@@ -5,11 +5,11 @@ Q queries · P passages · H numbers of a vector
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.files import JsonObject
 from bertie.metrics.base import Float, MetricsOf, ratio
 from bertie.metrics.resample import Bootstrap
 
@@ -69,7 +69,7 @@ class Retrieval:
         """Returns every metric without its interval."""
         return {name: float(value) for name, value in retrieval_means(self.units()[0].sum(0)).items()}
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Returns every metric with its 95% interval over queries, as JSON values."""
         counts_Q5, _ = self.units()
         answered = counts_Q5[counts_Q5[:, -1] > 0]

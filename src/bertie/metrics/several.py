@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
+from bertie.files import JsonObject
 from bertie.metrics.base import ScoreCounter
 
 
@@ -40,7 +41,7 @@ class SeveralScores:
         values = {f"{name}/{metric}": float(scores.compute()[metric]) for name, (scores, metric) in self.seen.items()}
         return {"mean": sum(values.values()) / max(1, len(values)), **values}
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Returns the same with intervals, and all metrics of each task as "parts".
 
         The mean's interval is that of a mean of independent figures with these intervals (Zou and Donner 2008, MOVER).

@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from bertie.files import JsonObject
 from bertie.metrics.base import Float, MetricsOf
 from bertie.metrics.confusion import MATRIX, most_confused
 from bertie.metrics.resample import Bootstrap, triples
@@ -145,7 +146,7 @@ class TagScores:
         counts, of_sums = self.units()
         return {name: float(value) for name, value in of_sums(counts.sum(0)).items()}
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Returns every metric with its interval over resampled sentences, and the metrics of each type of entity."""
         keys = self._keys()
         counts, of_sums = self.units()

@@ -8,12 +8,13 @@ N examples · C thresholds, one below each different probability
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bertie.errors import UnknownLabel, UsageError, WrongValue, nearest
+from bertie.files import JsonObject
 from bertie.metrics.base import Float, ratio
 
 COST = "cost"
@@ -77,7 +78,7 @@ class ChosenThreshold:
     curve: tuple[tuple[float, float, float], ...] = ()
     cost: float | None = None
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Returns the fields; curve: threshold, precision and recall of some points."""
         return {**vars(self), "curve": [list(point) for point in self.curve]}
 

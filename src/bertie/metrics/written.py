@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from bertie.errors import NoPackage
+from bertie.files import JsonObject
 from bertie.metrics.base import Float, MetricsOf
 from bertie.metrics.resample import Bootstrap
 from bertie.registry import Registry
@@ -152,11 +153,11 @@ class WrittenScores:
         counts, metrics_of = self.units()
         return {name: float(value) for name, value in metrics_of(counts.sum(0)).items()}
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Returns every metric with its interval, and the only answer where there is one for different targets."""
         counts, of_sums = self.units()
         intervals = Bootstrap(counts).intervals(of_sums)
-        report: dict[str, Any] = {"examples": self.total, **self.compute(), "interval_95": intervals}
+        report: JsonObject = {"examples": self.total, **self.compute(), "interval_95": intervals}
         truth, answers = self.seen
         report["all_given"] = next(iter(answers)) if len(answers) == 1 < len(truth) else None
         return report

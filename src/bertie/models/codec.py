@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bertie.errors import BertieError, DataError, UsageError
+from bertie.files import Json, JsonObject
 from bertie.models.config import EncoderConfig
 from bertie.models.flat import NotRepresentable, built, place_settings
 
@@ -40,7 +41,7 @@ def model_type(public: Mapping[str, object]) -> Any:
     return type_name.removeprefix(OWN_TYPE) if isinstance(type_name, str) else type_name
 
 
-def only_here(own: Mapping[str, Any]) -> str:
+def only_here(own: Json) -> str:
     """Returns a message about settings under OWN, or an empty text without such settings."""
     said = ", ".join(f"{name}={value}" for name, value in own.items())
     return f"Only Bertie can open this model: other programs do not know {said}." if own else ""
@@ -67,11 +68,11 @@ class Codec:
     implied: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # field left out -> a multiple of another
     values: Mapping[str, Names] = field(default_factory=lambda: VALUES)
     """Field -> its values as (ours, public); of several public names the first is written."""
-    flattened: Callable[[Mapping[str, Any]], Mapping[str, Any]] = as_it_is
+    flattened: Callable[[Json], Json] = as_it_is
     """config.json with what it nests under keys of its own; raises DataError for what no field says."""
-    fixed: Mapping[str, Any]  # keys of config.json that must have this value, where present, and are written with it
+    fixed: Json  # keys of config.json that must have this value, where present, and are written with it
 
-    def config(self, public: Mapping[str, Any], where: str) -> EncoderConfig:
+    def config(self, public: Json, where: str) -> EncoderConfig:
         """config.json -> EncoderConfig. Raises DataError naming the key that is of the wrong type, size or kind."""
         try:
             public = self.flattened(public)
@@ -110,10 +111,10 @@ class Codec:
         known = ", ".join(str(public) for _, public in self.values[name])
         raise DataError(f"{where}: {self.keys[name]} is {str(value)[:80]!r}. Known: {known}.")
 
-    def public(self, config: EncoderConfig, original: Mapping[str, Any]) -> dict[str, Any]:
+    def public(self, config: EncoderConfig, original: Json) -> JsonObject:
         """Converts an EncoderConfig to config.json, on top of the `original` one. Without it, every key is written."""
         written, own = self._written(config), self.own(config)
-        fields: dict[str, Any] = (
+        fields: JsonObject = (
             {"model_type": OWN_TYPE + self.model_type, OWN_KEY: own} if own else {"model_type": self.model_type}
         )
         if not original:
@@ -150,7 +151,7 @@ class Codec:
                     f"{again.get(name)!r}. Omit it, or choose another family: bertie families"
                 )
 
-    def own(self, config: EncoderConfig) -> dict[str, Any]:
+    def own(self, config: EncoderConfig) -> JsonObject:
         """Returns the fields, by flat names, that the family's public keys cannot express."""
         said = self.config({**self.fixed, **self._written(config)}, CONFIG).flat()
         if self.base.type_vocab_size and not config.type_vocab_size:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from safetensors import safe_open
@@ -23,7 +23,17 @@ from torch import Tensor
 from bertie.checksums import CHECKSUMS
 from bertie.console import console
 from bertie.errors import DataError, UnknownName, UsageError, nearest
-from bertie.files import LOCK, atomic_write, check_readable, files_in, is_leftover, read_json, some_of, write_json
+from bertie.files import (
+    LOCK,
+    JsonObject,
+    atomic_write,
+    check_readable,
+    files_in,
+    is_leftover,
+    read_json,
+    some_of,
+    write_json,
+)
 from bertie.folders import check_other, made_once
 from bertie.models.beside import check_generation
 from bertie.models.files import (
@@ -86,7 +96,7 @@ def convert_folder(
             f"{source} --float -o NEW"
         )
 
-    def write(folder: Path) -> dict[str, Any]:
+    def write(folder: Path) -> JsonObject:
         return asdict(_written(variant, source, folder, precision, shard_bytes, unsafe))
 
     return Converted(**made_once(out, MODEL_FOLDER, by, write, overwrite=overwrite))

@@ -14,14 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from bertie.errors import BadFile, DataError, MissingFile, UsageError
-from bertie.files import atomic_write, read_json, write_json
+from bertie.files import Json, atomic_write, read_json, write_json
 from bertie.models.beside import ADAPTER
 from bertie.models.encoder import Encoder
 from bertie.models.model import TorchModel
@@ -195,8 +194,8 @@ class Adapter:
     """An adapter as it is in files: small matrices A (r, in) and B (out, r), and whole weights, by public name."""
 
     folder: Path
-    config: Mapping[str, Any]
-    own: Mapping[str, Any]
+    config: Json
+    own: Json
     pairs: Mapping[str, tuple[Tensor, Tensor]]
     saved: Mapping[str, Tensor]
 

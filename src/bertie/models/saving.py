@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from torch import nn
 
 from bertie.errors import DataError, UsageError
-from bertie.files import write_json, write_text
+from bertie.files import Json, JsonObject, write_json, write_text
 from bertie.models.codec import OWN_KEY, QUANTIZATION, only_here
 from bertie.models.config import EncoderConfig
 from bertie.models.files import WEIGHTS
@@ -45,7 +45,7 @@ class Saved(Protocol):
 
     heads: nn.ModuleDict
     variant: Variant | None
-    public: dict[str, Any]
+    public: JsonObject
     tokenizer: Any
     labels: tuple[str, ...]
     problem_type: str | None
@@ -101,7 +101,7 @@ def save_model(
 
 def public_config(
     model: Saved, labels: tuple[str, ...], problem_type: str | None, tokenizer: SavesTokenizer | None
-) -> tuple[dict[str, Any], Variant]:
+) -> tuple[JsonObject, Variant]:
     """Returns config.json of a model, and its family. Raises UsageError for a model of no family."""
     variant = model.variant
     if variant is None:
@@ -128,7 +128,7 @@ def _told_ids(variant: Variant, tokenizer: SavesTokenizer) -> dict[str, int]:
     return by_key
 
 
-def own_settings(model: Saved) -> dict[str, Any]:
+def own_settings(model: Saved) -> JsonObject:
     """Returns the settings of a model that only Bertie's own keys can express."""
     return {} if model.variant is None else model.variant.own(_as_read(model))
 
@@ -139,7 +139,7 @@ def _as_read(model: Saved) -> EncoderConfig:
     return model.config.replace(pooler=read)
 
 
-def _more(public: Mapping[str, Any]) -> list[object]:
+def _more(public: Json) -> list[object]:
     return list(public.get("architectures") or [])[1:]
 
 
@@ -156,7 +156,7 @@ def check_vocabulary(tokenizer: SavesTokenizer, config: EncoderConfig, folder: P
         )
 
 
-def default_card(model: Saved, variant: Variant, public: Mapping[str, Any], labels: tuple[str, ...]) -> str:
+def default_card(model: Saved, variant: Variant, public: Json, labels: tuple[str, ...]) -> str:
     """Returns a model card with sizes and labels."""
     config = model.config
     pipelines = (row.pipeline for name, row in HEADS.items() if row.pipeline and name in model.heads)

@@ -12,7 +12,6 @@ B texts · I, O widths of a vector
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from bertie.errors import DataError, MissingFile
-from bertie.files import check_readable, read_json
+from bertie.files import JsonObject, check_readable, read_json
 from bertie.text.sentence import length_file
 
 MODULES, POOLING, SETTINGS = "modules.json", "1_Pooling/config.json", "config_sentence_transformers.json"
@@ -244,7 +243,7 @@ def _named_activation(activation: object, known: Mapping[str, object], where: Pa
     return last
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _object(path: Path) -> JsonObject:
     content = read_json(path) if path.is_file() else {}
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a {type(content).__name__}; an object of settings was expected.")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from bertie.console import console
 from bertie.errors import DataError, MissingFile, UsageError, model_hint
-from bertie.files import read_json
+from bertie.files import Json, read_json
 from bertie.folders import check_folder_kind
 from bertie.models.beside import check_adapter, check_own_adapters
 from bertie.models.codec import ACTIVATIONS, CONFIG, QUANTIZATION, VALUES, Codec, same
@@ -64,7 +64,7 @@ class Variant(Codec):
     presets: Mapping[str, EncoderConfig]  # by published name
     table: WeightTable
     architectures: Mapping[str, tuple[str, ...]]  # the class that opens the folder elsewhere -> our heads
-    recipe: Mapping[str, Any]  # the published pre-training run, as keys of PretrainConfig
+    recipe: Json  # the published pre-training run, as keys of PretrainConfig
     encoder: Callable[[Any], Any] = plain_encoder  # what makes the encoder from a config; others answer as Encoder does
     bare: tuple[str, ...] = ()  # classes with heads whose other names have no `table.base` before them all the same
     stds: Callable[[EncoderConfig], Stds] = no_stds  # first values unlike BERT's: nn.init.initialize
@@ -73,7 +73,7 @@ class Variant(Codec):
     told_ids: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Token ids in config.json that only other programs read: key -> roles of the tokenizer; the first found counts."""
 
-    def heads(self, public: Mapping[str, Any]) -> tuple[str, ...] | None:
+    def heads(self, public: Json) -> tuple[str, ...] | None:
         """Returns the heads of the first architecture in config.json, or None for an unknown one."""
         names = public.get("architectures")
         first = names[0] if isinstance(names, list) and names else None
@@ -81,7 +81,7 @@ class Variant(Codec):
             return None
         return self.architectures[first] if first in self.architectures else own_classes().get(first)
 
-    def based(self, public: Mapping[str, Any]) -> bool:
+    def based(self, public: Json) -> bool:
         """Returns whether the names of the encoder's weights in config.json's class start with `table.base`."""
         names = public.get("architectures") or [""]
         return self.heads(public) != () and names[0] not in self.bare
@@ -91,7 +91,7 @@ class Variant(Codec):
         known, asked_heads = [set(theirs) for theirs in self.architectures.values()], set(heads)
         return asked_heads not in known and asked_heads | {"decoder"} in known
 
-    def architecture(self, heads: tuple[str, ...], public: Mapping[str, Any]) -> str:
+    def architecture(self, heads: tuple[str, ...], public: Json) -> str:
         """Returns the public class with exactly these heads. Raises UnknownHeads when there is none."""
         if self.heads(public) == heads:
             return str(public["architectures"][0])
@@ -107,7 +107,7 @@ class Variant(Codec):
         )
 
 
-def read_public(folder: Path) -> dict[str, Any]:
+def read_public(folder: Path) -> dict[str, object]:
     """Reads a folder's config.json. Raises DataError for a missing, damaged or too large file, or one that requires
     code."""
     path = folder / CONFIG
@@ -159,7 +159,7 @@ def _say_once(message: str) -> None:
     console.warn(message)
 
 
-def read_labels(public: Mapping[str, Any], where: str) -> tuple[str, ...]:
+def read_labels(public: Json, where: str) -> tuple[str, ...]:
     """Returns the label names of config.json in the order of the logits, or an empty tuple."""
     id2label = public.get("id2label")
     if id2label is None:

@@ -230,7 +230,7 @@ class _SoftTargets(torch.autograd.Function):
         return total, agreed
 
     @staticmethod
-    def backward(ctx: Any, grad_total: Tensor, _: object) -> Any:
+    def backward(ctx: Any, grad_total: Tensor, _: object) -> object:
         hidden_NH, weight_VH, bias_V = ctx.saved_tensors
         grads = hidden_NH * grad_total.to(hidden_NH.dtype), weight_VH * grad_total, bias_V * grad_total
         return *grads, None, None, None, None

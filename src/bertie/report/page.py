@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from bertie.files import shown, write_bytes
+from bertie.files import Json, shown, write_bytes
 from bertie.report.style import STYLE
 from bertie.report.values import number, probability, setting_text
 
@@ -166,7 +166,7 @@ class Report:
         """Adds an example: its text on the left, and its prediction on the right."""
         return self.html(f'<div class="example"><div>{text}</div><div>{aside}</div></div>')
 
-    def masked_tokens(self, looks: Sequence[Mapping[str, Any]], about: str) -> None:
+    def masked_tokens(self, looks: Sequence[Json], about: str) -> None:
         """Adds the section of masked-token predictions; nothing without predictions.
 
         looks: {"step", "examples"} each; an example: {"text": [[text, kind, note], ...] with one BLANK, "answer",
@@ -190,7 +190,7 @@ class Report:
         rows = "".join(f"<dt>{escape(name)}</dt><dd>{_cell(value)}</dd>" for name, value in pairs)
         return self.html(f"<dl>{rows}</dl>")
 
-    def settings(self, settings: Mapping[str, Any]) -> Self:
+    def settings(self, settings: Json) -> Self:
         """Adds the settings of a run, as the user would type them."""
         return self.section("Settings").pairs((name, setting_text(value)) for name, value in settings.items())
 
@@ -271,7 +271,7 @@ def _stretch(text: str, kind: str = "", note: str = "") -> str:
     return escape(text)
 
 
-def _guesses(example: Mapping[str, Any]) -> str:
+def _guesses(example: Json) -> str:
     return "<br>".join(
         f'<span class="guess{" hit" * (token == example["answer"])}">{escape(token)} '
         f"<small>{probability(p)}</small></span>"

@@ -7,8 +7,8 @@ They are drawn from the report of the task's scores (metrics/base.py) with the i
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
 
+from bertie.files import Json
 from bertie.report.charts import Chart, Line
 from bertie.report.page import Html, Report
 from bertie.report.values import interval as between
@@ -19,7 +19,7 @@ _MAX_LABELS = 30  # of more, the weakest are shown
 _NEITHER = "(none)"  # an entity that only one side has
 
 
-def tiles(scores: Mapping[str, Any], metrics: Sequence[str]) -> list[tuple[str, ...]]:
+def tiles(scores: Json, metrics: Sequence[str]) -> list[tuple[str, ...]]:
     """Returns the main metrics, each with its interval."""
     unknown = scores.get("undefined", ())
     return [
@@ -33,8 +33,8 @@ def tiles(scores: Mapping[str, Any], metrics: Sequence[str]) -> list[tuple[str, 
 def render_evaluation_page(
     title: str,
     subtitle: str,
-    scores: Mapping[str, Any],
-    findings: Mapping[str, Any],
+    scores: Json,
+    findings: Json,
     metrics: Sequence[str],
     *,
     notes: Iterable[str] = (),
@@ -64,11 +64,11 @@ def failed(scores: Mapping[str, object]) -> list[str]:
 class Untuned:
     """Scores before settings were tuned. same: whether they were tuned on the examples of the scores."""
 
-    scores: Mapping[str, Any]
+    scores: Json
     same: bool
 
 
-def unknown_labels(scores: Mapping[str, Any], most: int = 10) -> list[str]:
+def unknown_labels(scores: Json, most: int = 10) -> list[str]:
     """Returns a note on labels that the model does not know; nothing where it knows all."""
     if not (unknown := scores.get("unknown_labels")):
         return []
@@ -80,7 +80,7 @@ def unknown_labels(scores: Mapping[str, Any], most: int = 10) -> list[str]:
 def add_sections(
     report: Report,
     scores: Mapping[str, object],
-    findings: Mapping[str, Any],
+    findings: Json,
     *,
     source: str = "",
     untuned: Untuned | None = None,
@@ -101,7 +101,7 @@ def add_sections(
 # Sections -----------------------------------------------------------------------------------------------------------
 
 
-def _metrics(report: Report, scores: Mapping[str, Any], untuned: Untuned | None) -> None:
+def _metrics(report: Report, scores: Json, untuned: Untuned | None) -> None:
     about = f"On {scores['examples']:,} examples. The interval holds 95% of the values when examples are resampled."
     columns, rows = ["metric", "value", "95% bootstrap interval"], []
     if untuned:
@@ -117,7 +117,7 @@ def _metrics(report: Report, scores: Mapping[str, Any], untuned: Untuned | None)
     report.section("Metrics", about).table(columns, rows, stack=True)
 
 
-def _confusions(report: Report, scores: Mapping[str, Any]) -> None:
+def _confusions(report: Report, scores: Json) -> None:
     matrix, pairs = scores.get("confusion"), scores.get("most_confused")
     if matrix and len(matrix) <= HEAT:
         names = [*scores["labels"], *[_NEITHER] * (len(matrix) - len(scores["labels"]))]
@@ -134,7 +134,7 @@ def _confusions(report: Report, scores: Mapping[str, Any]) -> None:
         report.table(["true label", "predicted label", "examples", "share of the true label"], rows)
 
 
-def _labels(report: Report, scores: Mapping[str, Any]) -> None:
+def _labels(report: Report, scores: Json) -> None:
     per_label = scores.get("per_label", {})
     occur = {label: row for label, row in per_label.items() if row["examples"]}
     if not occur:
@@ -160,7 +160,7 @@ def _labels(report: Report, scores: Mapping[str, Any]) -> None:
     report.section("Labels", about).table(columns, rows, stack=True)
 
 
-def _calibration(report: Report, scores: Mapping[str, Any], untuned: Untuned | None) -> None:
+def _calibration(report: Report, scores: Json, untuned: Untuned | None) -> None:
     if not scores.get("calibration"):
         return
     lines = [Line("perfect calibration", [0, 1], [0, 1], colour=5, dashed=True)]
@@ -182,7 +182,7 @@ def _calibration(report: Report, scores: Mapping[str, Any], untuned: Untuned | N
     report.section("Calibration", about).chart(chart, caption)
 
 
-def _withheld(report: Report, scores: Mapping[str, Any]) -> None:
+def _withheld(report: Report, scores: Json) -> None:
     """Accuracy against the share of rows with an answer."""
     if len(curve := scores.get("selective", ())) < 2:
         return
@@ -205,7 +205,7 @@ def _withheld(report: Report, scores: Mapping[str, Any]) -> None:
     report.table(["probability at least", "rows with an answer", "accuracy", "95% interval"], rows)
 
 
-def _sets(report: Report, scores: Mapping[str, Any]) -> None:
+def _sets(report: Report, scores: Json) -> None:
     """How often prediction sets have the true label."""
     if not (sets := scores.get("prediction_sets")):
         return
@@ -228,7 +228,7 @@ def _points(report: Report, points: Sequence[tuple[float, float]]) -> None:
         report.section("True and predicted values").chart(chart, caption)
 
 
-def _subgroups(report: Report, findings: Mapping[str, Any], scores: Mapping[str, Any]) -> None:
+def _subgroups(report: Report, findings: Json, scores: Json) -> None:
     metric, kinds = findings["metric"], findings["slices"]
     bounds = [one[end] for parts in kinds.values() for one in parts for end in ("low", "high") if one[end] is not None]
     if not bounds:
@@ -258,7 +258,7 @@ def _subgroups(report: Report, findings: Mapping[str, Any], scores: Mapping[str,
     report.section("Performance by subgroup", about).table([*columns, "note"], rows, stack=True)
 
 
-def _worst(report: Report, worst: Sequence[Mapping[str, Any]], source: str) -> None:
+def _worst(report: Report, worst: Sequence[Json], source: str) -> None:
     if not worst:
         return
     about = "The answers that are furthest from the truth, the worst first. Underlined: true. Colored: predicted."
@@ -277,7 +277,7 @@ def _worst(report: Report, worst: Sequence[Mapping[str, Any]], source: str) -> N
         )
 
 
-def _label_check(report: Report, check: Mapping[str, Any] | None) -> None:
+def _label_check(report: Report, check: Json | None) -> None:
     if not check or not check["rows"]:
         return
     about = (
@@ -297,7 +297,7 @@ def _stretch(part: Mapping[str, str]) -> str:
     return f'<mark class="{part["kind"]}">{text}</mark>{note}' if part["kind"] else text
 
 
-def _interval(scores: Mapping[str, Any], name: str) -> str:
+def _interval(scores: Json, name: str) -> str:
     bounds = scores["interval_95"].get(name)
     return between(*bounds) if bounds and bounds[0] < bounds[1] else ""
 

@@ -1,10 +1,10 @@
 """Formats of numbers: settings, metrics, counts, durations, probabilities."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
 
 from bertie.console import counted
+from bertie.files import Json
 
 UNSET = "(not set)"
 _METRIC_NAMES = {
@@ -22,7 +22,7 @@ _METRIC_NAMES = {
 CAPITALS = frozenset(_METRIC_NAMES) - {"brier"}
 
 
-def metric_name(name: str, scores: Mapping[str, Any] = {}, *, expand: bool = False) -> str:
+def metric_name(name: str, scores: Json = MappingProxyType({}), *, expand: bool = False) -> str:
     """Returns macro_f1 as "macro F1", and the f1 of one label as "F1 of 'spam'".
 
     scores: a report of scores (metrics/base.py). expand: with the meaning of the abbreviation, once per page.

@@ -5,7 +5,6 @@ compare.json      what `bertie compare` prints of the two       compare.html   i
 """
 
 from pathlib import Path
-from typing import Any
 
 from bertie.console import console
 from bertie.files import write_json
@@ -27,7 +26,7 @@ COMPARISON = FolderKind(
 
 def run_finetune_against(
     config: FinetuneConfig, other: str, run: Path, seeds: int, *, resume: str = "auto", overwrite: bool = False
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Fine-tune config.model and `other` with the same seeds and settings; return what `compare` finds.
 
     The same call resumes where it stopped. Raises what `finetune_seeds` raises.

@@ -5,10 +5,10 @@ balanced sampling                            the order of examples (data/mixed.p
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from bertie.errors import UsageError
+from bertie.files import Json, JsonObject
 from bertie.io.tables import Example
 from bertie.metrics.confusion import RARE
 from bertie.report.charts import Chart, Line
@@ -110,9 +110,7 @@ def warning(config: FinetuneConfig, task: Task, train: Sequence[Example]) -> lis
     ]
 
 
-def describe_balance(
-    config: FinetuneConfig, task: Task, train: Sequence[Example], dev: Mapping[str, Any]
-) -> dict[str, Any]:
+def describe_balance(config: FinetuneConfig, task: Task, train: Sequence[Example], dev: Json) -> JsonObject:
     """Returns the rare labels with their scores on dev, and what was done, for results.json; {} where none is rare.
 
     dev: the report of the scores.
@@ -139,7 +137,7 @@ def threshold_notes(task: Task) -> list[str]:
     return notes * bool(few) + [f"thresholds that do not reach the goal: {', '.join(missed[:5])}"] * bool(missed)
 
 
-def thresholds_section(report: Report, results: Mapping[str, Any]) -> None:
+def thresholds_section(report: Report, results: Json) -> None:
     """Adds the section about thresholds to a report, where some were chosen."""
     if not (chosen := results.get("thresholds")):
         return
@@ -157,7 +155,7 @@ def thresholds_section(report: Report, results: Mapping[str, Any]) -> None:
         report.chart(Chart.lines(drawn, x_label="recall", y_label="precision"))
 
 
-def add_balance_section(report: Report, results: Mapping[str, Any]) -> None:
+def add_balance_section(report: Report, results: Json) -> None:
     """Adds the section about rare labels to a report, where there are any."""
     if not (rare := results.get("rare_labels")):
         return

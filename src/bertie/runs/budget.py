@@ -1,13 +1,12 @@
 """What a pre-training run needs before it starts: disk space; and warnings."""
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from bertie.errors import Stopped, UsageError
+from bertie.files import Json
 from bertie.nn import machine
 from bertie.report.values import quantity
 from bertie.runs.config import PretrainConfig
@@ -18,14 +17,14 @@ WASTED = 0.3  # share of a corpus that an epoch may leave out unsaid: held-out d
 COPIES = 3  # float32 numbers a parameter in a checkpoint: the weight and AdamW's two moments
 
 
-def disk(planned: Mapping[str, Any], config: PretrainConfig) -> dict[str, int]:
+def disk(planned: Json, config: PretrainConfig) -> dict[str, int]:
     """Returns the maximum disk space of a run: all checkpoints that it keeps, the next one, and the model."""
     one = COPIES * 4 * planned["parameters"]
     saves = -(-planned["steps"] // config.train.save_every)
     return {"checkpoint": one, "most": one * min(config.train.keep + 1, saves) + 4 * planned["parameters"]}
 
 
-def check_disk(planned: Mapping[str, Any], run: Path) -> None:
+def check_disk(planned: Json, run: Path) -> None:
     """Raises UsageError when a run does not fit on the disk, and Stopped when it has begun before."""
     here = next(path for path in [run.absolute(), *run.absolute().parents] if path.exists())
     there = sum(file.stat().st_size for file in run.glob("checkpoint-*/*"))
@@ -38,7 +37,7 @@ def check_disk(planned: Mapping[str, Any], run: Path) -> None:
         raise UsageError(f"{message}, choose a folder on another disk, or keep fewer checkpoints: train.keep=1.")
 
 
-def warnings(planned: Mapping[str, Any], config: PretrainConfig, corpus_tokens: int) -> list[str]:
+def warnings(planned: Json, config: PretrainConfig, corpus_tokens: int) -> list[str]:
     """Returns warnings before a long run: an epoch that omits much of the corpus, a run of days."""
     lines, read = [], planned["tokens_per_epoch"]
     if read < (1 - WASTED) * corpus_tokens:

@@ -5,13 +5,13 @@
 L labels
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from bertie.console import counted
+from bertie.files import Json
 from bertie.metrics.scaling import Scaling
 from bertie.models.heads.base import Head
 from bertie.models.model import TorchModel
@@ -86,7 +86,7 @@ def scaling_json(config: FinetuneConfig, calibrated: Calibrated, on: str, exampl
     return {"calibration": {**about, **scaling, "in_weights": calibrated.in_weights}}
 
 
-def scaling_notes(config: FinetuneConfig, results: Mapping[str, Any]) -> list[str]:
+def scaling_notes(config: FinetuneConfig, results: Json) -> list[str]:
     """Returns what is to be told of the calibration of a run."""
     if not (fitted := results.get("calibration")):
         return []
@@ -100,7 +100,7 @@ def scaling_notes(config: FinetuneConfig, results: Mapping[str, Any]) -> list[st
     return [*([few] if fitted["examples"] < EACH * numbers else []), *([] if fitted["in_weights"] else [ONLY_HERE])]
 
 
-def scaling_section(report: Report, results: Mapping[str, Any]) -> None:
+def scaling_section(report: Report, results: Json) -> None:
     """Adds the section about the scaling to a report, where there is one."""
     fitted = results.get("calibration")
     if not fitted or not fitted["scale"]:

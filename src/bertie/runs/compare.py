@@ -4,17 +4,17 @@ A run of several seeds, and a folder of trials, are given by their folder. Seeds
 trials are one row each.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any
 
 from safetensors import safe_open
 
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import SeedSummary
+from bertie.files import Json, JsonObject
 from bertie.folders import check_folder_kind
 from bertie.metrics.base import called
 from bertie.models.files import weight_files
@@ -47,18 +47,18 @@ class RunComparison:
         return run_config(self.folders[0])
 
     @cached_property
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """The settings by dotted name. An objective is true, beside its options: without any, it would be missing."""
         objectives = self.config.objectives if isinstance(self.config, PretrainConfig) else {}
         used = {f"objectives.{name}": True for name, options in objectives.items() if options is not None}
         return flatten(self.config.model_dump(mode="json")) | used
 
     @cached_property
-    def lines(self) -> list[list[dict[str, Any]]]:
+    def lines(self) -> list[list[JsonObject]]:
         """The metrics of each run."""
         return [log.read_log(folder) for folder in self.folders]
 
-    def kind(self, name: str) -> list[dict[str, Any]]:
+    def kind(self, name: str) -> list[JsonObject]:
         """Returns the train or valid lines of the first run."""
         return [line for line in self.lines[0] if line["kind"] == name]
 
@@ -100,7 +100,7 @@ class RunComparison:
         model = self.folders[0] / MODEL
         return cost | ({"parameters": _parameters(model)} if (model / MODEL_CONFIG).is_file() else {})
 
-    def as_json(self, differing: Sequence[str], first: "RunComparison") -> dict[str, Any]:
+    def as_json(self, differing: Sequence[str], first: "RunComparison") -> JsonObject:
         """The run as `bertie compare --json` prints it. first: the run that the others are compared with."""
         return {
             "run": self.name,
@@ -129,7 +129,7 @@ def gather(paths: Sequence[Path]) -> list[RunComparison]:
     return runs
 
 
-def compare_runs(runs: Sequence[RunComparison]) -> dict[str, Any]:
+def compare_runs(runs: Sequence[RunComparison]) -> JsonObject:
     """{"differing": settings, "runs": [{"run", "seeds", "settings", "figures", "minus_first", "fresh", "cost"}]}"""
     differing = _differing(runs)
     return {"differing": differing, "runs": [run.as_json(differing, runs[0]) for run in runs]}
@@ -153,7 +153,7 @@ def render_comparison_page(runs: Sequence[RunComparison], command: str) -> Repor
     return report.footer(command=command, docs="runs")
 
 
-def figure_rows(comparison: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+def figure_rows(comparison: Json) -> tuple[list[str], list[list[str]]]:
     """Returns columns and rows of the final metrics that all runs have."""
     first = comparison["runs"][0]["figures"]
     names = [name for name in first if all(name in row["figures"] for row in comparison["runs"])]
@@ -163,7 +163,7 @@ def figure_rows(comparison: Mapping[str, Any]) -> tuple[list[str], list[list[str
     return ["run", "seeds", *names], rows
 
 
-def difference_rows(comparison: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+def difference_rows(comparison: Json) -> tuple[list[str], list[list[str]]]:
     """Returns columns and rows of the metrics minus those of the first run, paired by seed."""
     others = [row for row in comparison["runs"] if row["minus_first"]]
     names = [name for name in figure_rows(comparison)[0][2:] if all(name in row["minus_first"] for row in others)]
@@ -171,13 +171,13 @@ def difference_rows(comparison: Mapping[str, Any]) -> tuple[list[str], list[list
     return [f"minus {comparison['runs'][0]['run']}", *names], rows
 
 
-def fresh_rows(comparison: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+def fresh_rows(comparison: Json) -> tuple[list[str], list[list[str]]]:
     """Returns columns and rows of the modules that a start model lacks."""
     rows = [[row["run"], ", ".join(row["fresh"])] for row in comparison["runs"] if row["fresh"]]
     return ["run", "started from random weights"], rows
 
 
-def cost_rows(comparison: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+def cost_rows(comparison: Json) -> tuple[list[str], list[list[str]]]:
     """Returns columns and rows of the costs."""
     rows = []
     for row in comparison["runs"]:
@@ -188,7 +188,7 @@ def cost_rows(comparison: Mapping[str, Any]) -> tuple[list[str], list[list[str]]
     return ["run", "steps", "tokens", "time", "parameters"], rows
 
 
-def setting_rows(comparison: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+def setting_rows(comparison: Json) -> tuple[list[str], list[list[str]]]:
     """Returns columns and rows of the settings that differ between runs."""
     names = [row["run"] for row in comparison["runs"]]
     rows = [
@@ -231,7 +231,7 @@ def _runs(path: Path) -> Iterator[RunComparison]:
         raise DataError(f"{path} is not a run: it has no {CONFIG}. Pass a folder of pretrain, finetune or tune.")
 
 
-def _final(folder: Path, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def _final(folder: Path, lines: Sequence[Json]) -> dict[str, float]:
     results = read_results(folder) if (folder / RESULTS).exists() else {}
     if "dev" in results:
         dev = results["dev"]
@@ -246,7 +246,7 @@ def _differing(runs: Sequence[RunComparison]) -> list[str]:
     return [key for key in keys if len({setting_text(one.get(key)) for one in flat}) > 1 and key != _SEED]
 
 
-def _seeds(one: Mapping[str, Any], shown: Callable[[float], str] = number) -> str:
+def _seeds(one: Json, shown: Callable[[float], str] = number) -> str:
     between = "" if one["low"] is None else f" ({shown(one['low'])} to {shown(one['high'])})"
     return shown(one["mean"]) + between
 

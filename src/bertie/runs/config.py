@@ -229,6 +229,20 @@ class TaskShare(LabeledFiles):
     """Under task=text2text: the text that the model reads, with {} for each text column."""
 
 
+# Options of the task embed that people look for among the settings
+EMBED_OPTIONS = (
+    "loss_kind",
+    "margin",
+    "scale",
+    "temperature",
+    "symmetric",
+    "matryoshka",
+    "guide",
+    "teacher",
+    "prompts",
+)
+
+
 class FinetuneConfig(LabeledFiles):
     """All settings of one fine-tuning run. The defaults are from Devlin et al. 2018, A.3.
 
@@ -252,6 +266,7 @@ class FinetuneConfig(LabeledFiles):
         "lora_r": "lora.rank",
         "lora_alpha": "lora.alpha",
         "target_modules": "lora.targets",
+        **{name: f"task_options.{name}" for name in EMBED_OPTIONS},
     }
     options = OPTIONS
 

@@ -11,12 +11,12 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from bertie.checksums import CHECKSUMS
 from bertie.console import console
 from bertie.errors import UsageError
 from bertie.evaluation.compare import SeedSummary
+from bertie.files import Json
 from bertie.runs.config import FinetuneConfig, LabeledFiles
 from bertie.runs.examples import Examples, split_of
 from bertie.runs.finetune import run_finetune
@@ -28,7 +28,7 @@ GIVEN, BEST = "given", "best"
 INNER = 0.2  # of the training rows of a fold, on which its search measures trials
 
 SettingValues = Mapping[str, object]
-FoldSearch = Callable[..., Mapping[str, Any]]
+FoldSearch = Callable[..., Json]
 """A search with a config, in a folder, of these `examples` -> its results."""
 
 
@@ -107,7 +107,7 @@ def _compared(pairs: Sequence[tuple[float, float]], metric: str) -> dict[str, ob
     }
 
 
-def verdict_on_best(comparison: Mapping[str, Any], metric: str) -> str:
+def verdict_on_best(comparison: Json, metric: str) -> str:
     """Returns one sentence on what `confirm_best` or `nested_search` found."""
     if comparison.get("same"):
         score = f"{metric} {comparison[BEST]:z.3f}"

@@ -6,7 +6,6 @@ It is measured on sentences of held-out documents, the same for both models.
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from bertie.data.draws import key
 from bertie.data.plans import choose_held_out
 from bertie.data.shards import Shards
 from bertie.errors import DataError
+from bertie.files import Json, JsonObject
 from bertie.infer.pseudo import pseudo_perplexity
 from bertie.models.model import TorchModel
 from bertie.text.tokenizer import Tokenizer
@@ -36,7 +36,7 @@ def before_and_after(
     only the values after training are reported.
     """
     texts = {name: held_out_sentences(folder, ids, sentences) for name, (folder, ids) in corpora.items()}
-    results: dict[str, Any] = {}
+    results: JsonObject = {}
     with console.progress("pseudo-perplexity", 2 * len(texts), unit="looks") as advance:
         for name, lines in texts.items():
             results[name] = {}
@@ -63,7 +63,7 @@ def held_out_sentences(folder: Path, ids: Shards, count: int) -> list[str]:
     return [bytes(text.sentence(int(i))).decode() for i in chosen]
 
 
-def format_domains(results: Mapping[str, Any]) -> str:
+def format_domains(results: Json) -> str:
     """Returns the values as lines of text, per word and per token."""
     width = max(len("pseudo-perplexity"), *map(len, results))
     rows = [f"{'pseudo-perplexity':<{width}}  {'per word':>21}  {'per token':>21}"]

@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bertie.console import console
 from bertie.errors import UsageError, arguments
 from bertie.evaluation.compare import SeedSummary
+from bertie.files import JsonObject
 from bertie.metrics.base import RESAMPLED_UNITS, called, verdict
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
@@ -48,7 +48,7 @@ def run_finetune(
     loss: LossFunction | None = None,
     without: Without | None = None,
     examples: Examples | None = None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Fine-tunes a model. The same call resumes a run that was stopped.
 
     Args:
@@ -127,7 +127,7 @@ def finetune_seeds(
 def _all_seeds(
     config: FinetuneConfig, folder: RunFolder, seeds: int, keep_best: bool, one: Callable[..., dict[str, object]]
 ) -> dict[str, object]:
-    results, run, without = dict[int, dict[str, Any]](), folder.path, Without()
+    results, run, without = dict[int, JsonObject](), folder.path, Without()
     for seed in range(config.train.seed, config.train.seed + seeds):
         seeded = config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
         if config.per_label:

@@ -9,10 +9,10 @@ For several seeds, a page over all of them, with links to their pages.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import SeedSummary
+from bertie.files import Json
 from bertie.metrics.base import undefined, verdict, with_intervals
 from bertie.report import sections
 from bertie.report.charts import Chart, Line
@@ -122,7 +122,7 @@ def _curves(
     report.curves(charts)
 
 
-def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
+def _over_seeds(run: Path, results: Json) -> Report:
     seeds, metrics, degenerate = results["seeds"], results["metrics"], results["degenerate"]
     report = TrainingReport(f"Fine-tuning: {run.resolve().name}", f"{len(seeds)} seeds, measured on the same examples")
     metrics = [name for name in metrics if name not in results.get("undefined", ())]
@@ -169,7 +169,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     return report.footer(origin=describe_origin(first), command=command, docs=DOCS)
 
 
-def _over_folds(run: Path, results: Mapping[str, Any]) -> Report:
+def _over_folds(run: Path, results: Json) -> Report:
     """The page of a cross-validation."""
     folds, scores = results["folds"], with_intervals(results["out_of_fold"])
     metrics = [name for name in results["metrics"] if name not in scores.get("undefined", ())]
@@ -207,5 +207,5 @@ def _spread(one: SeedSummary) -> str:
     return f"± {number(one.sd)} over seeds; 95% interval of the mean {between(one.low, one.high)}"
 
 
-def _column(lines: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+def _column(lines: Sequence[Json], name: str) -> list[float]:
     return [line[name] for line in lines]

@@ -14,12 +14,11 @@ import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from bertie import checksums, folders
 from bertie.console import console
 from bertie.errors import BadFile, DataError, UsageError
-from bertie.files import LOCK, read_json, write_json
+from bertie.files import LOCK, JsonObject, read_json, write_json
 from bertie.folders import ANYTHING, FolderKind, new_folder
 from bertie.models.files import MODEL_FOLDER
 from bertie.report.page import Report
@@ -76,7 +75,7 @@ def seed_runs(run: Path) -> list[Path]:
     return sorted(path.parent for kind in ("seed", "fold") for path in run.glob(f"{kind}-*/{CONFIG}"))
 
 
-def read_results(run: Path) -> dict[str, Any]:
+def read_results(run: Path) -> JsonObject:
     """Returns the contents of a run's results.json. Raises DataError when it is missing, damaged or of another
     format."""
     results = _read(run / RESULTS)
@@ -89,12 +88,12 @@ def read_results(run: Path) -> dict[str, Any]:
     return results
 
 
-def read_findings(run: Path) -> dict[str, Any]:
+def read_findings(run: Path) -> dict[str, object]:
     """Returns the contents of a run's findings.json. Raises DataError when it is missing or damaged."""
     return _read(run / FINDINGS, "points", "worst")
 
 
-def _read(path: Path, *keys: str) -> dict[str, Any]:
+def _read(path: Path, *keys: str) -> JsonObject:
     value = read_json(path)
     if not isinstance(value, dict) or not value.keys() >= {*keys}:
         raise BadFile(f"{path} is damaged: it contains no {path.stem}.")
@@ -123,7 +122,7 @@ class RunFolder:
         *,
         resume: str = "auto",
         allow_change: Collection[str] | None = None,
-    ) -> dict[str, Any] | None:
+    ) -> JsonObject | None:
         """Returns the results of a finished run, or None for an unfinished one.
 
         allow_change: keys that may differ; None for a command without that option. Raises UsageError when they are of
@@ -151,7 +150,7 @@ class RunFolder:
             )
         return None
 
-    def answer(self, results: dict[str, object], page: Callable[[], Report], *, keep: bool) -> dict[str, Any]:
+    def answer(self, results: dict[str, object], page: Callable[[], Report], *, keep: bool) -> JsonObject:
         """Returns the results of a finished run, after writing its last files if its process was killed before."""
         if is_main() and not (self.path / checksums.CHECKSUMS).exists():
             self._seal(page, keep)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from bertie import families
 from bertie.checksums import CHECKSUMS
@@ -22,7 +21,7 @@ from bertie.console import console
 from bertie.errors import UsageError, WrongValue
 from bertie.evaluation.compare import SeedSummary
 from bertie.evaluation.label_check import suspects_of
-from bertie.files import write_bytes, write_json
+from bertie.files import Json, write_bytes, write_json
 from bertie.folders import new_folder
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
@@ -244,7 +243,7 @@ def _label_check(
 def _summed(
     config: FinetuneConfig,
     plan: FoldPlan,
-    results: Mapping[str, Mapping[str, Any]],
+    results: Mapping[str, Json],
     final: Mapping[str, object],
     calibrated: Calibrated,
     task: Task,

@@ -7,13 +7,12 @@ One line per evaluation, as report/training.py draws it:
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from bertie.data.batch import Batch
 from bertie.errors import BadFile
-from bertie.files import write_bytes
+from bertie.files import JsonObject, write_bytes
 from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.model import TorchModel
 from bertie.report.page import BLANK, MASKED, RANDOM
@@ -101,7 +100,7 @@ def _shared(a: str, b: str) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def read_guesses(run: Path) -> list[dict[str, Any]]:
+def read_guesses(run: Path) -> list[JsonObject]:
     """Returns the lines of a run's guesses.jsonl, or none without the file. Raises DataError for a damaged line."""
     path = run / GUESSES
     try:

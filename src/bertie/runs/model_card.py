@@ -12,13 +12,13 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie import settings
 from bertie.console import counted
 from bertie.costs.meter import Usage
 from bertie.data import card as corpus_card
 from bertie.errors import DataError, UsageError
+from bertie.files import Json, JsonObject
 from bertie.hub import names
 from bertie.metrics.base import called
 from bertie.report import card
@@ -69,7 +69,7 @@ def write_pretraining(run: Path, model: Path, config: PretrainConfig, data: RunD
     card.put(model, TEXT, *_text(data))
 
 
-def write_finetuning(model: Path, config: FinetuneConfig, results: Mapping[str, Any]) -> None:
+def write_finetuning(model: Path, config: FinetuneConfig, results: Json) -> None:
     """Writes how a model was fine-tuned, and its scores, into its card. results: results.json of the run."""
     rows: _Rows = [
         ("started from", "random weights" if config.from_scratch else _start(config.model)),
@@ -93,7 +93,7 @@ def write_finetuning(model: Path, config: FinetuneConfig, results: Mapping[str, 
     card.put(model, SCORES, card.render_markdown_table(["metric", "score", "interval"], scores), about)
 
 
-def _decisions(config: FinetuneConfig, results: Mapping[str, Any]) -> _Rows:
+def _decisions(config: FinetuneConfig, results: Json) -> _Rows:
     """Returns what was trained of the model, and what decides about its answers besides its weights."""
     chosen = [
         f"threshold {number(one['threshold'])} of {label!r} ({results['thresholds']['goal']})"
@@ -144,7 +144,7 @@ def stages(start: str) -> Iterator[Stage]:
     yield from stages(str(settings.read_yaml(run / CONFIG).get("model", "")))
 
 
-def _tokens(lines: Sequence[Mapping[str, Any]], step: int) -> int:
+def _tokens(lines: Sequence[Json], step: int) -> int:
     return sum(line["tokens"] for line in lines if line["kind"] == "train" and line["step"] <= step)
 
 
@@ -178,7 +178,7 @@ def _optimizer(config: PretrainConfig | FinetuneConfig) -> _Rows:
 
 def _text(data: RunData) -> Iterator[str]:
     """Yields a table of the corpora, and one of the passages that evaluation sets share with them."""
-    cards: dict[str, dict[str, Any]] = {}
+    cards: dict[str, JsonObject] = {}
     for name, (folder, _) in data.folders.items():
         try:
             cards[name] = corpus_card.load_card(folder)

@@ -11,10 +11,10 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from bertie.data import card
 from bertie.errors import BertieError, DataError, UsageError
+from bertie.files import Json
 from bertie.report.charts import Line
 from bertie.report.page import Report
 from bertie.report.training import Curve, TrainingReport
@@ -82,7 +82,7 @@ def describe_origin(run: Path) -> str:
     return f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _failed(train: Sequence[Mapping[str, Any]]) -> list[str]:
+def _failed(train: Sequence[Json]) -> list[str]:
     """Returns the banner of a run whose loss has risen."""
     first, last = train[0]["loss"], train[-1]["loss"]
     if len(train) < 2 or last <= first:
@@ -93,7 +93,7 @@ def _failed(train: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _tiles(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+def _tiles(train: Sequence[Json], valid: Sequence[Json]) -> list[tuple[str, ...]]:
     last, where = (valid[-1], "held-out text") if valid else (train[-1], "training text")
     tiles = [("loss", number(last["loss"]), f"{where}, step {last['step']:,}")]
     tiles += [(f"accuracy, {_name(key)}", f"{last[key]:.1%}", where) for key in last if key.endswith("_accuracy")]
@@ -102,7 +102,7 @@ def _tiles(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]
     return [*tiles, ("time", quantity(seconds, "s"), "all resumes and validation included")]
 
 
-def _losses(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> list[Curve]:
+def _losses(train: Sequence[Json], valid: Sequence[Json]) -> list[Curve]:
     """Adds a chart for each loss, with one line per corpus where there are several."""
     charts = []
     for key in [key for key in train[-1] if key.endswith("_loss")]:
@@ -116,7 +116,7 @@ def _losses(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any
     return charts
 
 
-def _progress(train: Sequence[Mapping[str, Any]]) -> list[Curve]:
+def _progress(train: Sequence[Json]) -> list[Curve]:
     rows = {
         "lr": ("learning rate", "The learning rate."),
         "grad_norm": ("gradient norm", "The norm of the gradients before clipping. A spike points to an unusual step."),
@@ -128,7 +128,7 @@ def _progress(train: Sequence[Mapping[str, Any]]) -> list[Curve]:
     ]
 
 
-def _last_phase(looks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, object]]:
+def _last_phase(looks: Sequence[Json]) -> list[Mapping[str, object]]:
     """Returns the predictions of the last phase, whose texts are the same."""
     texts = [example["text"] for example in looks[-1]["examples"]] if looks else []
     return [line for line in looks if [example["text"] for example in line["examples"]] == texts]
@@ -136,7 +136,7 @@ def _last_phase(looks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, object]
 
 def _about_masks(config: PretrainConfig) -> str:
     """Returns a sentence on the corrupted positions of the run's masked language modeling."""
-    options: Mapping[str, Any] = config.objectives.get("mlm") or {}
+    options: Json = config.objectives.get("mlm") or {}
     mask, random, same = options.get("replace", REPLACE)
     return (
         f"Of the positions to predict, {mask:.0%} show [MASK], {random:.0%} a random token (dotted underline) and "
@@ -145,7 +145,7 @@ def _about_masks(config: PretrainConfig) -> str:
     )
 
 
-def _plan(report: Report, plan: Mapping[str, Any]) -> None:
+def _plan(report: Report, plan: Json) -> None:
     facts = [(name.replace("_", " "), plan[name]) for name in ("parameters", "objective", "documents")]
     facts += [("tokens per epoch", plan["tokens_per_epoch"]), ("epochs", f"{plan['epochs']:.2g}")]
     facts += [("floating-point operations", quantity(plan["flops"], "FLOPs"))]
@@ -183,5 +183,5 @@ def _name(key: str) -> str:
     return _OBJECTIVE_NAMES.get(part, part)
 
 
-def _steps(lines: Sequence[Mapping[str, Any]]) -> list[float]:
+def _steps(lines: Sequence[Json]) -> list[float]:
     return [line["step"] for line in lines]

@@ -1,9 +1,9 @@
 """The phases of a pre-training run, from its config."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from bertie.errors import UsageError
+from bertie.files import JsonObject
 from bertie.objectives import OBJECTIVES
 from bertie.runs.config import PretrainConfig
 from bertie.settings import merge
@@ -17,7 +17,7 @@ class Phase:
     max_length: int
     batch_size: int
     micro_batch_size: int | None
-    objectives: dict[str, dict[str, Any] | None]
+    objectives: dict[str, JsonObject | None]
     first: int
 
 

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.markup import escape
 
 from bertie.console import console, counted
 from bertie.errors import arguments
-from bertie.files import file_hash
+from bertie.files import JsonObject, file_hash
 from bertie.models.codec import only_here
 from bertie.models.files import WEIGHTS
 from bertie.report.values import quantity
@@ -50,7 +49,7 @@ def run_pretrain(
     allow_change: Sequence[str] = (),
     reference_run: Path | str | None = None,
     callbacks: Sequence[Callback] = (),
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Pre-trains a model. The same call resumes a run that was stopped.
 
     Args:
@@ -171,7 +170,7 @@ def _go(
 
 def plan_pretraining(
     config: PretrainConfig, *, trial: float | None = None, clock: Callable[[], float] = time.monotonic
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """Returns the plan of a run for --dry-run, after all checks that need no training, with a forecast of its cost.
 
     trial: seconds of a trial on this machine; None: TRIAL_S, or a stored trial of the same run; 0: no trial. clock:
@@ -188,14 +187,14 @@ def plan_pretraining(
     return {**planned, "examples": ready.examples()}
 
 
-def _show(ready: PreparedRun, planned: dict[str, Any]) -> None:
+def _show(ready: PreparedRun, planned: JsonObject) -> None:
     """Prints examples of the input and the plan before the training."""
     console.say(summarize_plan({**planned, "examples": ready.examples()}), markup=True)
     for warning in planned["warnings"]:
         console.warn(warning)
 
 
-def summarize_plan(planned: dict[str, Any]) -> str:
+def summarize_plan(planned: JsonObject) -> str:
     """Returns examples, the plan in three lines, and one line per corpus and phase where there are several."""
     p, shown = planned, ""
     for number, example in enumerate(p["examples"], 1):

@@ -4,12 +4,12 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 from bertie import families, objectives
 from bertie.console import console
 from bertie.data.batch import Batch
 from bertie.errors import UsageError
+from bertie.files import JsonObject
 from bertie.folders import new_folder
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
@@ -75,7 +75,7 @@ class PreparedRun:
                 held_out_sentences(folder, ids, config.pseudo_perplexity)
 
     @cached_property
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> JsonObject:
         """The fingerprint of the run: all settings, and the content of the files in them."""
         return flatten(self.config.model_dump(mode="json")) | self.contents
 
@@ -177,7 +177,7 @@ class PreparedRun:
                 }
         return figures
 
-    def plan(self, model: TorchModel) -> dict[str, Any]:
+    def plan(self, model: TorchModel) -> JsonObject:
         """Returns sizes and costs.
 
         shape: with model_overrides, layers and hidden size. flops: of all steps, forward and backward, without padding;
@@ -241,7 +241,7 @@ class PreparedRun:
             {name: one * tokens for name, one in extra.items()},
         )
 
-    def _phase_plan(self, number: int) -> dict[str, Any]:
+    def _phase_plan(self, number: int) -> JsonObject:
         phase, facts = self.data.phases[number], self.facts(number)
         return {
             "steps": phase.steps,

@@ -13,6 +13,7 @@ from bertie.data.batch import Batch
 from bertie.data.draws import key
 from bertie.data.shards import Shards
 from bertie.errors import UsageError
+from bertie.files import JsonObject
 from bertie.models.variant import CONFIG
 from bertie.objectives.captions import Captions, CaptionSource
 from bertie.objectives.mixture import Mixture, shares
@@ -102,7 +103,7 @@ class RunData:
         parts = source.sources if isinstance(source, Mixture) else {next(iter(self.shards)): source}
         return {name: batches for name, part in parts.items() if (batches := part.validation_batches())}
 
-    def facts(self) -> list[dict[str, Any]]:
+    def facts(self) -> list[JsonObject]:
         """Returns name, fraction, size and number of epochs of each corpus."""
         rows = []
         for name, shards in self.shards.items():
@@ -134,7 +135,7 @@ class RunData:
         objective = objectives.build_objective(phase.objectives)
         if len(self.shards) == 1:
             (shards,) = self.shards.values()
-            cut: dict[str, Any] = {
+            cut: JsonObject = {
                 "max_length": phase.max_length,
                 "batch_size": phase.batch_size,
                 "micro_batch_size": phase.micro_batch_size,

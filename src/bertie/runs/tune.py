@@ -22,7 +22,7 @@ from rich.markup import escape
 
 from bertie.console import console
 from bertie.errors import BadFile, BertieError, DataError, NoPackage, UsageError
-from bertie.files import read_journal
+from bertie.files import JsonObject, read_journal
 from bertie.models.files import hash_model_folder
 from bertie.runs.config import EPOCHS_HINT, FinetuneConfig
 from bertie.runs.confirmation import FoldSearch, confirm_best, keep_record, nested_search, plan_nested
@@ -202,7 +202,7 @@ class _Pruning(Callback):
             raise _GivenUp
 
 
-def _lines_before(run: Path) -> list[dict[str, Any]]:
+def _lines_before(run: Path) -> list[JsonObject]:
     """Returns the metrics of a run that was interrupted."""
     if not (run / log.METRICS).exists():
         return []

@@ -1,9 +1,8 @@
 """The report of tuning: RUN/report.html."""
 
 import itertools
-from collections.abc import Mapping
-from typing import Any
 
+from bertie.files import Json
 from bertie.metrics.base import called
 from bertie.report.charts import Chart, Line
 from bertie.report.page import Report
@@ -11,7 +10,7 @@ from bertie.report.values import quantity, setting_text
 from bertie.runs.confirmation import verdict_on_best
 
 
-def render_tune_page(results: Mapping[str, Any]) -> Report:
+def render_tune_page(results: Json) -> Report:
     """Returns a page of all trials, best first, the best value over time, and the mean of each setting."""
     metric, best, rows = results["metric"], results["best"], results["trials"]
     shown = called(metric, results)

@@ -1,13 +1,12 @@
 """What a run took, next to its forecast: in results.json and in the report. model_card.py has it in the card."""
 
 import os
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 
 from bertie.costs import catalog, cost
 from bertie.costs.meter import Meter, Usage
+from bertie.files import Json
 from bertie.report.page import Report
 from bertie.report.values import quantity
 from bertie.train import precision
@@ -24,7 +23,7 @@ def meter(device: str) -> Meter:
     return Meter(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), gpu)
 
 
-def add_usage_section(report: Report, results: Mapping[str, Any]) -> None:
+def add_usage_section(report: Report, results: Json) -> None:
     """Adds the cost of a run to its report; nothing before it has finished."""
     if not (usage := results.get("usage")):
         return
@@ -59,7 +58,7 @@ def energy_in_words(kwh: float | None, method: str) -> str:
     return f"{_shown('kwh', kwh)}, {grams:.3g} g CO2, {method}"
 
 
-def usage_rows(usage: Mapping[str, Any], forecast: Mapping[str, Any]) -> list[list[str]]:
+def usage_rows(usage: Json, forecast: Json) -> list[list[str]]:
     """Returns the rows of COLUMNS: what a run took, `Usage.as_json()`, next to its forecast."""
     return [
         [name, _shown(key, forecast.get(key)), _shown(key, usage[key]), _apart(forecast.get(key), usage[key])]

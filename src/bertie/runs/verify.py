@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 import xxhash
@@ -20,7 +19,7 @@ from bertie.data.corpus import covered
 from bertie.data.shards import Shards
 from bertie.data.tokens import home
 from bertie.errors import BadFile, BertieError, DataError, UsageError
-from bertie.files import read_small
+from bertie.files import JsonObject, read_small
 from bertie.folders import check_folder_kind
 from bertie.models import variant as models
 from bertie.models.files import hash_model_folder, is_export
@@ -48,7 +47,7 @@ class RunCheck:
     found: str
 
 
-def verify_folder(folder: Path | str) -> dict[str, Any]:
+def verify_folder(folder: Path | str) -> JsonObject:
     """Checks a folder that Bertie wrote: a run, runs with several seeds or from two models, trials, a corpus, a
     tokenizer, a model.
 
@@ -73,7 +72,7 @@ def run_config(run: Path) -> PretrainConfig | FinetuneConfig:
         raise DataError(f"{run / CONFIG} cannot be used: {error}") from None
 
 
-def run_identity(run: Path) -> dict[str, Any]:
+def run_identity(run: Path) -> JsonObject:
     """Returns the fingerprint of a run: from its results, or from its newest checkpoint."""
     if (run / RESULTS).exists():
         return dict(read_results(run).get("identity", {}))
@@ -309,7 +308,7 @@ def _models_read(run: Path) -> str:
     return "; ".join(f"{folder} ({setting}) is the same" for setting, folder in read.items()) or "none"
 
 
-def report_lines(report: dict[str, Any]) -> str:
+def report_lines(report: JsonObject) -> str:
     """Returns a report of `verify` for the terminal, one line per check."""
     width = max(len(check["name"]) for check in report["checks"])
     rows = [

@@ -13,13 +13,14 @@ import json
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UnknownName, UsageError, nearest
+from bertie.files import JsonObject
 from bertie.io.tables import Example
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.scaling import Scaling, ScalingKind
@@ -126,11 +127,11 @@ class Task(Reader, Learner, Answerer, View):
         """Returns the task of a saved model with these settings, or None when the model has another task."""
         return cls.make(facts.labels, settings) if cls.head in facts.heads else None
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """Returns the fields except the labels as JSON values, as they are saved with the model."""
         return {name: value for name, value in json.loads(json.dumps(asdict(self))).items() if name != "labels"}
 
-    def files(self, config: EncoderConfig, max_length: int) -> dict[str, Any]:
+    def files(self, config: EncoderConfig, max_length: int) -> JsonObject:
         """Returns additional JSON files of the model folder by name, for other tools."""
         return {}
 

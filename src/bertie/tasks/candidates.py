@@ -6,7 +6,7 @@
 These tasks answer, and learn nothing. E examples · C candidates · W sequences · H hidden size
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
+from bertie.files import Json
 from bertie.io.tables import Example
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
@@ -79,7 +80,7 @@ class EntailedTask(SequenceTask):
         return answers
 
     @classmethod
-    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Json) -> Self | None:
         """Where a head on sequences has a label that begins with "entail"; settings: the labels as `labels` too."""
         names = [label.lower() for label in facts.labels]
         entails = [number for number, name in enumerate(names) if name.startswith("entail")]

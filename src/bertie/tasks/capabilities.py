@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
 from bertie.data.sequences import Sequences
+from bertie.files import JsonObject
 from bertie.io.tables import Example
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
@@ -37,7 +38,7 @@ class Embeds(Protocol):
         """Matrices that follow the pooling."""
         ...
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """Returns the settings of the task, as they are saved with the model."""
         ...
 

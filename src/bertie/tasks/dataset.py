@@ -7,9 +7,9 @@ tab-separated without quoting. The row of a data set has the differences (tasks/
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from bertie.errors import DataError, nearest
+from bertie.files import Json
 from bertie.io.table_format import Columns, FileFormat, LabelNames, TableFormat
 
 
@@ -73,7 +73,7 @@ class Dataset:
     licence: str
     source: str
     task: str = "sequence"
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Json = field(default_factory=dict)
     kind: str = "tsv"
     undecided: str | None = None
     recipe: str = "finetune-glue"

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, WrongValue
+from bertie.files import JsonObject
 from bertie.io.columns import LookAhead, no_rows
 from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
@@ -134,7 +135,7 @@ class PairScores:
         """Returns every metric without intervals."""
         return self.counter.compute()
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Returns JSON values, as `Scores.report`."""
         return self.counter.report()
 
@@ -306,7 +307,7 @@ class EmbedTask(Task):
         """The number of dimensions of a vector before truncation."""
         return len(self.dense[-1].weight) if self.dense else len(self.outputs) * hidden_size
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """All but the matrices, which stay in their own files, and the models that training reads."""
         fields = asdict(replace(self, dense=()))
         return {name: value for name, value in fields.items() if name not in ("labels", "dense", "guide", "teacher")}
@@ -506,12 +507,12 @@ class EmbedTask(Task):
         return task or (cls.make((), settings) if settings and not facts.heads else None)
 
     @classmethod
-    def told(cls, sentence: SentenceModules, settings: Mapping[str, Any] = MappingProxyType({})) -> Self | None:
+    def told(cls, sentence: SentenceModules, settings: Mapping[str, object] = MappingProxyType({})) -> Self | None:
         """Returns the task that the files of `sentence-transformers` describe; None where they describe no vectors."""
         stored = _settings(sentence)
         return replace(cls.make((), {**settings, **stored}), dense=sentence.dense) if stored else None
 
-    def files(self, config: EncoderConfig, max_length: int) -> dict[str, Any]:
+    def files(self, config: EncoderConfig, max_length: int) -> JsonObject:
         """Returns the files that `sentence-transformers` reads in addition to the model."""
         modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
         modules += [("2_Normalize", "Normalize")] if self.normalize else []
@@ -544,7 +545,7 @@ class EmbedTask(Task):
         }
 
 
-def _settings(sentence: SentenceModules) -> dict[str, Any]:
+def _settings(sentence: SentenceModules) -> JsonObject:
     """Returns the options of the task that the files of `sentence-transformers` describe; none for no vectors."""
     if not sentence.pooling:
         return {}

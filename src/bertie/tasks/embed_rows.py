@@ -17,7 +17,7 @@ from numbers import Real
 from typing import Literal, TypeAlias
 
 from bertie.errors import DataError, WrongValue
-from bertie.io.columns import LookAhead, find_columns
+from bertie.io.columns import LookAhead, columns_of_numbers, find_columns
 from bertie.io.fields import Fields, Template, columns_in, is_template
 from bertie.io.header import LABEL_COLUMNS
 from bertie.io.lines import BadRecord
@@ -38,6 +38,7 @@ FORMS: dict[Form, str] = {
 }
 ANCHORS = ("anchor", "query", "question", "text")
 NEGATIVE = re.compile(r"(hard_)?negatives?(_?\d+)?")
+SCORE_COLUMNS = ("score", "similarity", "similarity_score", "점수", "유사도")  # of how alike two texts are
 JUDGMENT_COLUMNS = ("scores", "margin")  # columns of what a cross-encoder says of triples
 
 
@@ -71,16 +72,24 @@ def columns_of_rows(names: Sequence[str], columns: Columns, where: str, look: Lo
         text = columns.usual_text
     if not columns.labelled and not columns.text:
         text = text[:2]  # a similarity is that of two texts
-    usual = (columns.label, columns.usual_label, *(JUDGMENT_COLUMNS if len(text) > 2 else ()), *LABEL_COLUMNS)
+    usual = (
+        columns.label,
+        columns.usual_label,
+        *(JUDGMENT_COLUMNS if len(text) > 2 else SCORE_COLUMNS),
+        *LABEL_COLUMNS,
+    )
     label = next((name for name in usual if name and name in names and name not in text), columns.label)
     if len(text) == 1 or not columns.labelled or (label and len(text) < 3):
-        return find_columns(names, replace(columns, text=text), where, look)
+        return find_columns(names, replace(columns, text=text, label=label), where, look)
     if len(text) > 1:
         for name in (*text, *filter(None, (label,))):  # says which one there is not
             find_columns(names, replace(columns, text=(name,), label=None), where)
         return replace(columns, text=text, label=label or None)
     pair = find_columns(names, replace(columns, label=None), where, look)
-    return pair if len(pair.text) == 2 else find_columns(names, columns, where, look)
+    if len(pair.text) != 2:
+        return find_columns(names, columns, where, look)
+    scores = columns_of_numbers([name for name in names if name not in pair.text], columns, look())
+    return find_columns((*pair.text, *scores), replace(columns, text=pair.text), where, look) if scores else pair
 
 
 def _texts_among(names: Sequence[str]) -> tuple[str, ...]:

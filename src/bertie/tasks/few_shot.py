@@ -19,6 +19,7 @@ import numpy as np
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError
+from bertie.files import JsonObject
 from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
 from bertie.models.loss import LossReport, LossTerm
@@ -72,7 +73,7 @@ class FewShotTask(SequenceTask):
         lost = [name for name, value in others.items() if value]
         return self, [f"few-shot training does not continue the start model's {', '.join(lost)}"] if lost else []
 
-    def overrides(self, sentence: SentenceModules) -> dict[str, Any]:
+    def overrides(self, sentence: SentenceModules) -> JsonObject:
         """Returns a head that is a classifier on the pooled vector alone: as the sentence model pools, or the mean."""
         (pooling,) = sentence.pooling if len(sentence.pooling) == 1 else ("mean",)
         only_classifier = {
@@ -134,7 +135,7 @@ class FewShotTask(SequenceTask):
             head.classifier.weight.copy_(torch.from_numpy(weight_LH))
             head.classifier.bias.copy_(torch.from_numpy(bias_L))
 
-    def files(self, config: EncoderConfig, max_length: int) -> dict[str, Any]:
+    def files(self, config: EncoderConfig, max_length: int) -> JsonObject:
         """Returns the files of `sentence-transformers`, since the trained vectors are useful by themselves too."""
         pooling: Any = {"first": "cls", "cls": None}.get(
             config.heads.label.label_pooling, config.heads.label.label_pooling

@@ -13,13 +13,14 @@ B sequences · S longest · T tokens · N words · F size of the head's output p
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Annotated, Literal, Self, cast
 
 import numpy as np
 from pydantic import Field
 
 from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError
+from bertie.files import JsonObject
 from bertie.io.conll import FORMATS, is_tree, trees
 from bertie.io.lines import BadRecord
 from bertie.io.streams import suffix_of
@@ -60,7 +61,7 @@ class ParsePrediction(Prediction):
     text: str = ""
     spans: tuple[Span, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Returns words with their characters, head and relation, and whether they form a tree."""
         words = [
             {"text": self.text[start:end], "start": start, "end": end, "head": head, "relation": relation}

@@ -10,12 +10,13 @@ E examples · W sequences · B sequences of a batch · L outputs of all heads
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UnknownName, UsageError, nearest
+from bertie.files import JsonObject
 from bertie.io.tables import Example
 from bertie.metrics.base import ScoreCounter
 from bertie.metrics.several import SeveralScores
@@ -101,7 +102,7 @@ class SeveralPrediction(Prediction):
     parts: Mapping[str, Prediction] = field(default_factory=dict)
     silent: Mapping[str, str] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Returns the labels by head, and the record of each head."""
         silent = {name: {"error": reason} for name, reason in self.silent.items()}
         return {"label": self.label, "heads": {name: part.as_json() for name, part in self.parts.items()} | silent}

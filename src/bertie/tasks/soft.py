@@ -12,12 +12,13 @@ W sequences · B sequences of a batch · E examples · L labels
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, WrongValue
+from bertie.files import JsonObject
 from bertie.io.columns import LookAhead, find_columns, no_rows
 from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
@@ -136,6 +137,6 @@ class SoftTask(SequenceTask):
         correct = (weight_B * right(logits, batch.labels["label"])).sum()
         return {"label": LossTerm((weight_B * loss_B).sum(), self.counts(batch.host)["label"], correct.detach())}
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> JsonObject:
         """Returns the settings of the classifier that the trained model is."""
         return {name: value for name, value in super().settings().items() if name not in ("soften", "truth")}

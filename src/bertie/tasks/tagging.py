@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from bertie.console import console
 from bertie.data.sequences import Arrays, Int, LabelAxis, Sequences, ranges, token_budget
 from bertie.errors import DataError
+from bertie.files import Json, JsonObject
 from bertie.io.columns import LookAhead, no_rows
 from bertie.io.fields import Fields
 from bertie.io.lines import BadRecord
@@ -83,7 +84,7 @@ class TagPrediction(Prediction):
         entities = tag_entities(self.label)
         return [Entity(type, self.spans[start][0], self.spans[end - 1][1]) for type, start, end in entities]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> JsonObject:
         """Returns words with their characters, tags and probabilities; and entities, unless every word is one."""
         words = [
             {"text": self.text[start:end], "start": start, "end": end, "label": tag, "probability": round(p, 6)}
@@ -176,7 +177,7 @@ class TaggingTask(Task):
         return tag_words(words, None, line) if isinstance(words, list) else super().example(fields, columns, line)
 
     @classmethod
-    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Json) -> Self:
         """Returns the task with the tags in the data set's order where it has all; words are characters if all are."""
         spans = (span for example in examples for span in words_of(example, "word"))
         unit = "character" if all(end - start == 1 for start, end in spans) else "word"

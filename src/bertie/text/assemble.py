@@ -14,7 +14,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from bertie.errors import BadFile, DataError, model_hint
+from bertie.errors import BadFile, DataError, model_hint, speech
 from bertie.files import read_json, read_small
 from bertie.folders import check_folder_kind
 from bertie.text.engine import MAX_FILE_BYTES, bert_engine, guarded, read_vocabulary, special_token
@@ -51,12 +51,11 @@ def assemble_tokenizer(
             )
         check_folder_kind(folder, "model", "tokenizer")
         expected = " or ".join(row.files) if row else VOCABULARY
-        if folder.is_dir():
-            names, hint = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing", ""
-        else:
-            place = " The tokenizer of a model that has a name is bertie.load(NAME).tokenizer."
-            names, hint = "no such folder", f"{place}{model_hint(folder)}"
-        raise DataError(f"{folder} has neither tokenizer.json nor {expected} (found: {names}).{hint}")
+        if not folder.is_dir():
+            place = "" if speech.shell else " The tokenizer of a model that has a name is bertie.load(NAME).tokenizer."
+            raise DataError(f"{folder} is not a folder.{place}{model_hint(folder)}")
+        names = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
+        raise DataError(f"{folder} has neither tokenizer.json nor {expected} (found: {names}).")
     path = folder / there[0]
     if path.name == VOCABULARY:
         row = row or BERT_FORMAT

@@ -17,8 +17,8 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.errors import BadFile, DataError
 from bertie.files import parse_json, read_small
-from bertie.text.charsmap import check_charsmap
 from bertie.text.normalize import Normalizer
+from bertie.text.sentencepiece import check_charsmap
 
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 FILE_CLASS = "PreTrainedTokenizerFast"  # of `transformers`: reads tokenizer.json as it is

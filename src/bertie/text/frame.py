@@ -4,11 +4,12 @@ import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import tokenizers
 
 from bertie.errors import DataError
+from bertie.files import JsonObject
 
 _T = TypeVar("_T")
 MAX_PARTS, MAX_SEGMENTS = 64, 256  # of a template; the published ones have up to 7 and 3
@@ -80,7 +81,7 @@ def _frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> t
     return Frame((c, s), ((0,), (0,)), (0,)), Frame((c, s, s), ((0,), (0,), (1,)), (0, 1))
 
 
-def _template(items: Sequence[dict[str, Any]], tokens: dict[str, tuple[int, ...]]) -> Frame:
+def _template(items: Sequence[JsonObject], tokens: dict[str, tuple[int, ...]]) -> Frame:
     if (size := len(items) + sum(map(len, tokens.values()))) > MAX_PARTS:
         raise DataError(f"A template has {size:,} parts, more than the maximum of {MAX_PARTS}.")
     gaps: list[tuple[int, ...]] = [()]

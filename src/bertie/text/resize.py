@@ -7,7 +7,6 @@ import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import tokenizers
@@ -15,6 +14,7 @@ from tokenizers import pre_tokenizers
 
 from bertie.console import counted
 from bertie.errors import UsageError
+from bertie.files import Json, JsonObject
 from bertie.text.engine import reading, state
 from bertie.text.tokenizer import Tokenizer
 
@@ -123,7 +123,7 @@ def _bytes(tokenizer: Tokenizer) -> set[int]:
     return {i for i in ids if i is not None}
 
 
-def _steps(model: Mapping[str, Any], ids: set[int]) -> set[int]:
+def _steps(model: Json, ids: set[int]) -> set[int]:
     """Returns the intermediate tokens that BPE needs for the kept ones."""
     ways: dict[str, list[tuple[str, str]]] = {}
     for left, right in model["merges"]:
@@ -139,7 +139,7 @@ def _steps(model: Mapping[str, Any], ids: set[int]) -> set[int]:
     return {model["vocab"][piece] for piece in parts}
 
 
-def _renumber(tree: dict[str, Any], new: Mapping[int, int]) -> None:
+def _renumber(tree: JsonObject, new: Mapping[int, int]) -> None:
     """Removes all ids of a tokenizer.json that are not in `new`, and renumbers the others."""
     model = tree["model"]
     if model["type"] == "Unigram":

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from bertie.errors import BadFile, DataError
 from bertie.files import read_small
-from bertie.text.charsmap import check_charsmap
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 ALGORITHMS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
@@ -145,3 +146,41 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 128:
             return value, at + position + 1
     raise ValueError(f"byte {at:,} is not the start of a number")
+
+
+_CHARSMAP_BYTES = np.arange(1, 256)
+
+
+def check_charsmap(data: bytes) -> None:
+    """Raises ValueError unless all positions that a text can lead to are inside the compiled rules ("charsmap").
+
+    The library that reads them (the crate spm_precompiled) does not check: damaged rules would end the process. Four
+    bytes are the size of a trie of byte strings (a double array, 32 bits per unit). The replacements follow, each ended
+    by a zero byte. google/sentencepiece, src/normalizer.cc.
+    """
+    size = int.from_bytes(data[:4], "little")
+    if len(data) < 4 or not 0 < size <= len(data) - 4 or size % 4:
+        raise ValueError(f"its charsmap of {len(data):,} bytes is truncated")
+    units, replacements = np.frombuffer(data, "<u4", size // 4, 4).astype(np.int64), data[4 + size :]
+    replacements.decode()
+    offsets = (units >> 10) << ((units & 1 << 9) >> 6)
+    labels = units & (1 << 31 | 0xFF)
+    seen = np.zeros(len(units), np.bool_)
+    bases = offsets[:1]  # where the children of the nodes just reached begin: that of byte c at base ^ c
+    while len(bases):
+        if (bases | 0xFF).max() >= len(units):
+            raise ValueError("its charsmap points beyond its end")
+        bases = np.unique(bases[~seen[bases]])
+        seen[bases] = True
+        positions = bases[:, None] ^ _CHARSMAP_BYTES
+        reached = positions[labels[positions] == _CHARSMAP_BYTES]
+        bases = reached ^ offsets[reached]
+        ends = bases[units[reached] >> 8 & 1 == 1]
+        if len(ends) and (ends.max() >= len(units) or not _begin(units[ends] & (1 << 31) - 1, replacements)):
+            raise ValueError("its charsmap has a replacement that does not exist")
+
+
+def _begin(starts: np.ndarray, text: bytes) -> bool:
+    """Returns whether a character, or the end, begins at each of these positions of a UTF-8 text."""
+    heads = np.append((np.frombuffer(text, np.uint8) & 0xC0) != 0x80, True)
+    return bool(starts.max() <= len(text)) and bool(heads[starts].all())

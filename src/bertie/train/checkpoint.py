@@ -18,7 +18,6 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import xxhash
@@ -28,7 +27,7 @@ from torch import Tensor
 
 from bertie.console import console
 from bertie.errors import BadFile, DataError, MissingFile, Stopped, UnreadableFile
-from bertie.files import check_readable, file_hash, read_json, sync_folder
+from bertie.files import Json, check_readable, file_hash, read_json, sync_folder
 from bertie.train.sharding import whole_tensor
 
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
@@ -48,7 +47,7 @@ class Checkpoint:
 
     folder: Path
     step: int
-    state: Mapping[str, Any]
+    state: Json
 
     def belongs_to(self, run: Path) -> bool:
         """Returns whether this is a checkpoint of a run, and not of another one."""

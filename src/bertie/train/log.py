@@ -12,11 +12,10 @@ import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from bertie.console import console
 from bertie.errors import BadFile, Stopped
-from bertie.files import atomic_write, read_small
+from bertie.files import JsonObject, atomic_write, read_small
 
 METRICS = "metrics.jsonl"
 MAX_LOG_BYTES = 4 << 30  # some 20 million lines
@@ -36,7 +35,7 @@ class MetricsLog:
         else:
             self._file.truncate(position)
 
-    def write(self, kind: str, step: int, values: Mapping[str, float]) -> dict[str, Any]:
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> JsonObject:
         """Appends a line and returns it."""
         line = {"kind": kind, "step": step, **values}
         try:
@@ -57,7 +56,7 @@ class MetricsLog:
             self._file.close()
 
 
-def read_log(run: Path) -> list[dict[str, Any]]:
+def read_log(run: Path) -> list[JsonObject]:
     """Returns the lines of a run's metrics.jsonl, or none without such a file. Raises DataError for a damaged line."""
     path = run / METRICS
     try:

@@ -21,7 +21,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +30,7 @@ from bertie import settings as configs
 from bertie.console import console
 from bertie.costs.meter import Meter
 from bertie.errors import BertieError, DataError, Stopped, UsageError, arguments
-from bertie.files import LOCK, file_hash
+from bertie.files import LOCK, Json, file_hash
 from bertie.folders import locked
 from bertie.models.model import TorchModel
 from bertie.nn import graphs
@@ -66,8 +66,8 @@ class Result:
     """
 
     step: int
-    train: Mapping[str, Any]
-    valid: Mapping[str, Any]
+    train: Json
+    valid: Mapping[str, object]
     reason: str = ""
     micro_batch: int | None = None
 

@@ -8,13 +8,13 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from bertie.data.batch import Batch
 from bertie.errors import BertieError
+from bertie.files import JsonObject
 from bertie.models.model import TorchModel
 from bertie.train.base import Trainable
 from bertie.train.step import StepTotals
@@ -61,7 +61,7 @@ class MetricsWindow:
             **{f"{name}_accuracy": share for name, share in shares.items()},
         }
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """Returns the arguments of an equal `MetricsWindow`."""
         return asdict(self)
 

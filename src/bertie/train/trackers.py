@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from bertie.console import console
 from bertie.errors import NoPackage
-from bertie.files import read_json, write_json
+from bertie.files import JsonObject, read_json, write_json
 from bertie.train.callbacks import Callback, EarlyStopping, TrainingRun
 from bertie.train.config import TrainConfig
 
@@ -47,7 +47,7 @@ class Tracker(Callback):
         except ImportError:
             raise NoPackage(f"{self.name} is not installed. Install it: pip install 'bertie[{self.extra}]'") from None
         self._failed = False
-        self._record: dict[str, Any] = {}
+        self._record: JsonObject = {}
         self._thread: ThreadPoolExecutor | None = None
 
     def _open(self, run: TrainingRun, id: str | None) -> str:

@@ -237,7 +237,7 @@ def read_tests(path: Path) -> list[WordTest]:
     return tests
 
 
-def _published(path: Path) -> dict[str, Any]:
+def _published(path: Path) -> dict[str, object]:
     content: Mapping[str, Any] = File(path).read_json()
     try:
         sides = {ours: {content[theirs]["category"]: content[theirs]["examples"]} for ours, theirs in SIDES.items()}

@@ -36,11 +36,16 @@ def demo_command(
     report = app.pipeline.run_demo(output, text=corpus, minutes=minutes, overwrite=overwrite)
     if console.verbosity.json:
         task = platform.File(output / "task.json").read_json()
-        counted = {"bag_of_words": task["bag_of_words"]} if "bag_of_words" in task else {}
+        counted: dict[str, list[float]] = {"bag_of_words": task["bag_of_words"]} if "bag_of_words" in task else {}
+        further = app.headline.longer(output)
+        counted |= {} if further is None else {"random_longer": [further]}
         console.emit({"report": str(report), "accuracy": {**app.headline.accuracies(output, task), **counted}})
     else:
         for line in app.headline.headline(output):
             console.show(line)
         console.show(f"Report: {report}")
         text = "Return the [MASK] of the array." if corpus is None else "A sentence with one [MASK]."
-        console.say(f"Try the model: bertie fill-mask {shlex.quote(str(output / 'pretrain/model'))} '{text}'")
+        folders = [output / "pretrain/model", *sorted(output.glob("finetune/pretrained-*"))[:1]]
+        models = " ".join(shlex.quote(str(folder)) for folder in folders)
+        console.say(f"Try the model: bertie fill-mask {shlex.quote(str(folders[0]))} '{text}'")
+        console.say(f"Play with it in the browser (pip install 'bertie[serve]'): bertie serve {models}")

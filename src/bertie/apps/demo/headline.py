@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertie.apps.demo.settings import START_NAMES
+from bertie.apps.demo.settings import LONGER, START_NAMES
 from bertie.platform import File, SeedSummary
 
 Accuracies = Mapping[str, Sequence[float]]  # of each start, one for each seed
@@ -23,11 +23,29 @@ def accuracies(run: Path, task: Mapping[str, Any]) -> dict[str, list[float]]:
     }
 
 
+def longer(run: Path) -> float | None:
+    """Returns the test accuracy of random weights after the longer fine-tuning; None where there was no time for it."""
+    results = run / "finetune/longer/results.json"
+    return File(results).read_json()["dev"]["accuracy"] if results.exists() else None
+
+
 def headline(run: Path) -> list[str]:
     """Returns the lines for the end of the run: the accuracies and their interpretation, or why there are none."""
     task = File(run / "task.json").read_json()
     scores = accuracies(run, task)
-    return [format_accuracies(scores, task), *meaning(scores, task)] if scores else [task["skipped"]]
+    if not scores:
+        return [task["skipped"]]
+    return [format_accuracies(scores, task), *meaning(scores, task), *further(run)]
+
+
+def further(run: Path) -> list[str]:
+    """Returns what random weights reach with more epochs, if there was time for it."""
+    accuracy = longer(run)
+    return (
+        []
+        if accuracy is None
+        else [f"With {LONGER} times as many epochs, random weights reach {accuracy:.2f} (one run)."]
+    )
 
 
 def format_accuracies(scores: Accuracies, task: Mapping[str, Any]) -> str:

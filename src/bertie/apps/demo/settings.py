@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bertie import FinetuneConfig, PretrainConfig
 
@@ -16,7 +15,8 @@ PRETRAIN_OPTIM = {"name": "muon", "lr": 8e-3, "warmup": 0.1}  # off the plateau 
 PRETRAIN_BATCH = 64
 FINETUNE_OPTIM = {"lr": 5e-4, "warmup": 0.1}
 FINETUNE_BATCH = 16
-_EPOCHS = 6  # fewer leave more time for pre-training; not compared on training modules: benchmarks/log
+EPOCHS = 6  # fewer leave more time for pre-training; not compared on training modules: benchmarks/log
+LONGER = 4  # times EPOCHS: how far random weights come with more fine-tuning; one run
 PER_LABEL = 50  # labelled examples to fine-tune on
 TEST = 600  # examples to test on
 DEMO_SEEDS = (0, 1, 2, 3, 4)
@@ -38,7 +38,7 @@ MARGIN_S = 12.0  # for loading, saving and the report
 def pretraining(run: Path, *, steps: int, tokens: int, documents: int) -> PretrainConfig:
     """Returns the pre-training config for a corpus of that size. A single document gives no pairs, so no NSP."""
     batch = max(1, min(PRETRAIN_BATCH, tokens // (2 * _MAX_LENGTH)))
-    objectives: dict[str, dict[str, Any]] = {"mlm": {"rate": MASKED}, "nsp": {"form": "corrected"}}
+    objectives: dict[str, dict[str, object]] = {"mlm": {"rate": MASKED}, "nsp": {"form": "corrected"}}
     if documents < 2:
         del objectives["nsp"]
     every = max(1, steps // VALIDATIONS)
@@ -69,17 +69,22 @@ class MachineTrial:
         """Returns the seconds of fine-tuning one seed from each start."""
         return len(START_NAMES) * (FINETUNE_TOKENS / self.tokens_per_s + FINETUNE_START_S)
 
+    @property
+    def longer_s(self) -> float:
+        """Returns the seconds of the longer fine-tuning of random weights."""
+        return LONGER * FINETUNE_TOKENS / self.tokens_per_s + FINETUNE_START_S
+
 
 def affordable_run(probe: MachineTrial, *, seconds: float, tokens: int, tokens_per_step: int) -> tuple[int, int]:
     """Returns the pre-training steps and the fine-tuning seeds that fit into `seconds`, at the speed of the trial."""
-    affordable = int(MOST_FINETUNING * seconds / probe.seed_s)
+    affordable = int((MOST_FINETUNING * seconds - probe.longer_s) / probe.seed_s)
     seeds = max(FEWEST_SEEDS, min(len(DEMO_SEEDS), affordable))
-    left_s = seconds - seeds * probe.seed_s - (VALIDATIONS + 1) * probe.validation_s - MARGIN_S
+    left_s = seconds - seeds * probe.seed_s - probe.longer_s - (VALIDATIONS + 1) * probe.validation_s - MARGIN_S
     steps = int(_STEADY_RATE * left_s * probe.tokens_per_s / tokens_per_step)
     return max(FEWEST_STEPS, min(steps, MAX_DEMO_EPOCHS * tokens // tokens_per_step)), seeds
 
 
-def finetuning(run: Path, *, start: str, seed: int) -> FinetuneConfig:
+def finetuning(run: Path, *, start: str, seed: int, epochs: int = EPOCHS) -> FinetuneConfig:
     """Returns the config of one fine-tuning run. Runs differ only in the start weights and the seed."""
     train = {"steps": 1, "batch_size": FINETUNE_BATCH, "log_every": 20, "eval_every": 38, "save_every": 10**6}
     return FinetuneConfig.read(
@@ -88,7 +93,7 @@ def finetuning(run: Path, *, start: str, seed: int) -> FinetuneConfig:
         dev_file=str(run / "task/test.jsonl"),
         from_scratch=start == "random",
         max_length=_MAX_LENGTH,
-        epochs=_EPOCHS,
+        epochs=epochs,
         baselines=False,  # the demo has its own
         optim=FINETUNE_OPTIM,
         train={**train, "keep": 1, "seed": seed},
@@ -102,5 +107,5 @@ def describe_settings() -> dict[str, str]:
         f"{VOCABULARY_SIZE:,} tokens",
         "pre-training": f"batch {PRETRAIN_BATCH}, up to {_MAX_LENGTH} tokens, peak learning rate "
         f"{PRETRAIN_OPTIM['lr']:g}",
-        "fine-tuning": f"{_EPOCHS} epochs, batch {FINETUNE_BATCH}, peak learning rate {FINETUNE_OPTIM['lr']:g}",
+        "fine-tuning": f"{EPOCHS} epochs, batch {FINETUNE_BATCH}, peak learning rate {FINETUNE_OPTIM['lr']:g}",
     }

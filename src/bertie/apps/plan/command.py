@@ -149,8 +149,10 @@ def plan_command(
         source = f"prices of {known.priced}{own}" if assumptions.price is None else "--price"
         console.say(f"Cheapest: {', '.join(one.device for one in best)} ({source}).")
     console.say(
-        f"Estimates. Energy and CO2: half to twice the number; {grid.name}, {grid.g_per_kwh:g} g CO2 per kWh "
-        f"({grid.year}). Change them: --utilization, --country, --pue, --price, --prices, --catalog."
+        "Estimates. Times: the one run on a GPU that was compared took ten times as long, and several GPUs were never "
+        "run; --dry-run measures. Energy and CO2: half to twice the number; "
+        f"{grid.name}, {grid.g_per_kwh:g} g CO2 per kWh ({grid.year}). "
+        "Change them: --utilization, --country, --pue, --price, --prices, --catalog."
     )
     if output is not None:
         console.say(f"Page: {output}")

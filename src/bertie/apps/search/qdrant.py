@@ -125,7 +125,7 @@ class Qdrant(RemoteIndex):
         ]
         self.called(self.client.upsert, self.name, points, wait=True)
 
-    def _vectors(self, row: RemotePassage) -> dict[str, Any]:
+    def _vectors(self, row: RemotePassage) -> dict[str, object]:
         mean = float(self.get(MEAN) or 1)
         norm = K1 * (1 - B + B * len(row.terms) / mean)
         weights = {term: times * (K1 + 1) / (times + norm) for term, times in Counter(map(_number, row.terms)).items()}

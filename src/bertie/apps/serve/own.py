@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from bertie.apps.serve import schemas
 from bertie.apps.serve.call import Answer, Call, are_cut
@@ -58,7 +57,7 @@ def read_row(call: Call, row: Mapping[str, object], number: int, place: str, *, 
     return example
 
 
-def own_form(call: Call, answers: Sequence[Answer]) -> dict[str, Any]:
+def own_form(call: Call, answers: Sequence[Answer]) -> dict[str, object]:
     """Returns answers in Bertie's own form."""
     return {"model": call.model.name, "answers": [one.as_json() for one in answers]}
 

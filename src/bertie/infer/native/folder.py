@@ -116,7 +116,7 @@ class Stored:
     def __contains__(self, name: str) -> bool:
         return all(public in self.names for public in self.table.public(name))
 
-    def _raw(self, public: str) -> NDArray[Any]:
+    def _raw(self, public: str) -> NDArray[np.generic]:
         if public not in self.names:
             raise NotHere(public)
         if self.file.get_slice(self.names[public]).get_dtype() == "BF16":  # which numpy does not have
