@@ -230,7 +230,7 @@ def test_a_run_through_the_command_line(encoder: Path, files: Path, bertie: Comm
 
 @pytest.mark.usefixtures("quick")
 def test_a_stopped_run_continues(encoder: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {"train": [files / "a.conllu"], "probes": ["pos", "distance"], "sentences": 20, "device": "cpu"}
+    options = {"train": [files / "a.conllu"], "probes": ["pos", "distance"], "limit": 20, "device": "cpu"}
     whole = library.probe(encoder, output=files / "whole", **options)
     measured = run.ProbeUnit.measure
     calls = []

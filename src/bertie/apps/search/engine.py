@@ -62,7 +62,7 @@ _modules = modules_of("bertie.apps.search")  # each is imported when it is used
 STORES: Registry[Callable[[Path, str], Index]] = Registry(
     "store of an index",
     [
-        ("sqlite", lambda folder, spec: _modules("embedded").opened(folder, spec)),
+        ("sqlite", lambda folder, spec: _modules("embedded").open_embedded(folder, spec)),
         ("opensearch", lambda folder, spec: _modules("opensearch").OpenSearch(folder, spec)),
         ("qdrant", lambda folder, spec: _modules("qdrant").Qdrant(folder, spec)),
     ],
