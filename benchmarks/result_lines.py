@@ -23,7 +23,10 @@ def add_line(results: Path, line: Mapping[str, Any]) -> None:
 
 
 def mean_cell(values: Sequence[float]) -> str:
-    """Returns the mean over seeds for a table, with its 95% interval."""
+    """Returns the mean over seeds for a table, with its 95% interval; that of shares is within 0 and 1."""
     summary = SeedSummary.over(values)
-    between = "" if summary.low is None else f" ({summary.low:.3f} to {summary.high:.3f})"
-    return f"{summary.mean:.3f}{between}"
+    shown = ",.0f" if summary.mean >= 100 else ".3f"
+    if summary.low is None or summary.high is None:
+        return f"{summary.mean:{shown}}"
+    low, high = (min(max(end, 0), 1) if max(values) <= 1 else end for end in (summary.low, summary.high))
+    return f"{summary.mean:{shown}} ({low:{shown}} to {high:{shown}})"

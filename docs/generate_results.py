@@ -1,4 +1,4 @@
-"""Fills the tables of pages: results, from benchmarks/results/{scores,speeds,times}.jsonl, decisions and promises.
+"""Fills the tables of pages: results, from benchmarks/results/*.jsonl, decisions and promises.
 
 A table is between `<!-- table: NAME -->` and `<!-- end of table -->`; NAME is one of `TABLES`.
 
@@ -22,6 +22,10 @@ import yaml
 from generate_tables import table
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))  # as a script
+
+from benchmarks.result_lines import mean_cell  # noqa: E402
+
 RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(r"(<!-- table: ([\w-]+(?: [^>]+?)?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 KOREAN_SETS = ("nsmc", "korsts", "kornli", "klue-nli", "klue-dp", "korquad")
@@ -248,6 +252,56 @@ def promises(korean: bool, group: str) -> str:
     return table(("name", "promise", "tests"), rows)
 
 
+COLUMNS = {
+    "f1": "{}",
+    "accuracy": "accuracy, {}",
+    "ece_before": "ECE before",
+    "ece": "ECE with {}",
+    "brier_before": "Brier score before",
+    "brier": "Brier score with {}",
+    "covered": "{}: measured",
+    "least_covered": "{}: label covered least",
+    "size": "{}: labels in a set",
+    "steps": "steps with {}",
+}
+"""A column of a file with seeds -> its heading, in which {} is the method."""
+METHODS = {"lora 8": "LoRA of rank 8", "patience 2": "a patience of 2"}
+
+
+def embedding_losses(korean: bool) -> str:
+    """One row for each set: the scores of Bertie and sentence-transformers over seeds, and the ratio of speeds."""
+    del korean
+    runs: defaultdict[str, defaultdict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in lines("embedding_losses"):
+        runs[row["set"]][row["program"]].append(row)
+    rows = []
+    for name, programs in runs.items():
+        ours, theirs = programs["Bertie"], programs["sentence-transformers"]
+        metric = "spearman" if "spearman" in ours[0] else "ndcg@10"
+        ratios = [a["pairs_per_s"] / b["pairs_per_s"] for a, b in zip(ours, theirs, strict=True)]
+        speed = f"{sum(ratios) / len(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
+        scores = (mean_cell([run[metric] for run in runs_of]) for runs_of in (ours, theirs))
+        rows.append((name, metric, *scores, speed))
+    return table(("set", "metric", "Bertie", "sentence-transformers 6.2", "times as fast (range)"), rows)
+
+
+def seeds(korean: bool, name: str, *columns: str) -> str:
+    """One row for each set (and share of positives): means over seeds with 95% intervals. columns: method:column."""
+    del korean
+    runs: defaultdict[str, defaultdict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in lines(name):
+        share = f", {row['share']:.0%} positives" if "share" in row else ""
+        runs[f"{row['set']}{share}"][row["method"]].append(row)
+    keys = [(method.replace("_", " "), column) for method, _, column in (one.partition(":") for one in columns)]
+    heads = (COLUMNS[column].format(METHODS.get(method, method)) for method, column in keys)
+    cells = (
+        (name, *(mean_cell([row[column] for row in methods[method]]) for method, column in keys))
+        for name, methods in runs.items()
+        if all(methods[method] for method, _ in keys)
+    )
+    return table(("set", *heads), cells)
+
+
 RECORD = re.compile(r"^## (.+)\n\n\*(\d{4}-\d\d-\d\d)\.\*", re.MULTILINE)
 
 TABLES: dict[str, Callable[..., str]] = {
@@ -260,6 +314,8 @@ TABLES: dict[str, Callable[..., str]] = {
     "expected": expected,
     "decisions": decisions,
     "promises": promises,
+    "seeds": seeds,
+    "embedding-losses": embedding_losses,
 }
 
 
