@@ -63,7 +63,7 @@ def test_a_folder_of_another_kind_is_refused(models, bertie, tmp_path):
 def test_a_second_model_that_is_not_there_is_told_before_the_first_run(models, bertie, tmp_path):
     table, out = write(tmp_path / "train.tsv", rows(40)), tmp_path / "above" / "both"
     code, _, err = bertie("finetune", models[0], "--against", "nomodel", "--train", table, "-o", out, *FAST)
-    assert (code, "nomodel has neither" in " ".join(err.split())) == (3, True), err
+    assert (code, "nomodel is not a folder" in " ".join(err.split())) == (3, True), err
     assert not out.parent.exists()
 
 

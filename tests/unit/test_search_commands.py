@@ -252,7 +252,7 @@ def test_wrong_values_in_python_get_one_error(corpus: Path) -> None:
     for call, told in (
         (lambda: make("corpus.jsonl", "index"), "Pass a list"),
         (lambda: make(["corpus.jsonl"], "index", vectors="fast"), "Unknown value 'fast' of vectors"),
-        (lambda: IndexConfig(size=0), "at least 1"),
+        (lambda: IndexConfig(passage_words=0), "at least 1"),
         (lambda: SearchDepth(first=0), "a number below 1"),
         (lambda: Searcher("index").search(5), "of type int"),
         (lambda: Searcher("index").search("moon", top=-1), "at least 0"),

@@ -202,7 +202,7 @@ def test_an_index_on_a_server_finds_what_the_folder_finds(
 ) -> None:
     monkeypatch.setattr(models, "embed_texts", bag)
     folder = tmp_path / "Notes"
-    index([str(docs)], folder, IndexConfig(size=6), embedder=LETTERS)
+    index([str(docs)], folder, IndexConfig(passage_words=6), embedder=LETTERS)
     there = remote(folder, engine)
     assert there.name == "notes"
     with pytest.raises(DataError, match="There is no index"):

@@ -111,7 +111,7 @@ def test_of_a_long_question_the_rarest_terms_are_looked_up(tmp_path: Path) -> No
 def test_the_line_of_a_passage_is_that_of_its_first_word(tmp_path: Path) -> None:
     lines = [f"word{i} " * 20 if i % 3 else "" for i in range(90)]
     (tmp_path / "long.txt").write_text("\n".join(lines), encoding="utf-8")
-    index([str(tmp_path / "long.txt")], tmp_path / "index", IndexConfig(size=50))
+    index([str(tmp_path / "long.txt")], tmp_path / "index", IndexConfig(passage_words=50))
     for passage in Store(tmp_path / "index").passages(range(1, 200)):
         assert lines[passage.line - 1].startswith(passage.text.split()[0])
 

@@ -72,7 +72,7 @@ def test_stages_can_be_left_out_and_named(server: Live):
 
 def test_texts_that_a_stage_cuts_are_counted(folders, tmp_path):
     (tmp_path / "long.txt").write_text("a b " * 300 + ".", encoding="utf-8")
-    index([str(tmp_path / "long.txt")], tmp_path / "index", IndexConfig(size=500))
+    index([str(tmp_path / "long.txt")], tmp_path / "index", IndexConfig(passage_words=500))
     with live({"rank": folders["rank"]}, indexes={"notes": tmp_path / "index"}) as server:
         response = server.post("/search", {"query": "a b", "answer": False})
         assert response.json()["truncated"] == int(response.headers["x-bertie-truncated"]) > 0

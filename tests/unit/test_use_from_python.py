@@ -291,8 +291,8 @@ def test_options_that_would_be_ignored_are_refused(encoder: Path, folders: dict[
     for options, told in (
         ({"tokens": True, "prefix": "a"}, "^`tokens` excludes `prefix`: vectors of tokens are not pooled"),
         ({"tokens": True, "normalize": True, "truncate_dim": 4}, "^`tokens` excludes `normalize`, `truncate_dim`: "),
-        ({"tokens": True, "layers": 0}, r"layers is 0; a text or a list was expected"),
-        ({"layers": [1]}, "Pass `tokens=True`"),
+        ({"tokens": True, "from_layers": 0}, r"from_layers is 0; a text or a list was expected"),
+        ({"from_layers": [1]}, "Pass `tokens=True`"),
         ({"prompt": "query"}, "The model has no prompts. Pass the text with --prefix"),
     ):
         with pytest.raises(UsageError, match=told):

@@ -37,9 +37,9 @@ def demo_command(
     if console.verbosity.json:
         task = platform.File(output / "task.json").read_json()
         counted: dict[str, list[float]] = {"bag_of_words": task["bag_of_words"]} if "bag_of_words" in task else {}
-        further = app.headline.longer(output)
-        counted |= {} if further is None else {"random_longer": [further]}
-        console.emit({"report": str(report), "accuracy": {**app.headline.accuracies(output, task), **counted}})
+        accuracies = app.headline.accuracies(output, task)
+        counted |= {"random_longer": [app.headline.longer(output)]} if accuracies else {}
+        console.emit({"report": str(report), "accuracy": {**accuracies, **counted}})
     else:
         for line in app.headline.headline(output):
             console.show(line)

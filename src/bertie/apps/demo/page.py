@@ -95,7 +95,7 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], scores: Accu
         spread = [[line["accuracy"] for line in step] for step in zip(*runs, strict=True)]
         steps, means = [line["step"] for line in runs[0]], [sum(values) / len(values) for values in spread]
         lines.append(Line(name, steps, means, [*map(min, spread)], [*map(max, spread)]))
-    text = f"{' '.join([*meaning(scores, task), *further(run)])}\n\n{task['about']}"
+    text = f"{' '.join([*meaning(scores, task), further(run)])}\n\n{task['about']}"
     for other in (name for name in (START_NAMES["random"], BAG) if name in rows):
         gain = SeedSummary.over([a - b for a, b in zip(scores["pretrained"], rows[other], strict=True)])
         if gain.low is not None and gain.high is not None:

@@ -246,7 +246,8 @@ class DemoPipeline:
         seeds: list[int] = []
         slowest_s = 0.0
         for seed in task["seeds"]:
-            if len(seeds) >= settings.FEWEST_SEEDS and self.left_s() < slowest_s:
+            longer_s = slowest_s * settings.LONGER / len(settings.START_NAMES)
+            if len(seeds) >= settings.FEWEST_SEEDS and self.left_s() < slowest_s + longer_s:
                 break
             begun = time.monotonic()
             for start, name in settings.START_NAMES.items():
@@ -256,11 +257,10 @@ class DemoPipeline:
                 console.say(f"accuracy {run.scores['accuracy']:z.3f}")
             slowest_s = max(slowest_s, time.monotonic() - begun)
             seeds.append(seed)
-        if self.left_s() > 0:
-            longer = settings.LONGER * settings.EPOCHS
-            console.say(f"seed {seeds[0]}, random weights, {longer} epochs")
-            config = settings.finetuning(self.run, start="random", seed=seeds[0], epochs=longer)
-            bertie.finetune(config=config, output=self.run / "finetune/longer")
+        longer = settings.LONGER * settings.EPOCHS
+        console.say(f"seed {seeds[0]}, random weights, {longer} epochs")
+        config = settings.finetuning(self.run, start="random", seed=seeds[0], epochs=longer)
+        bertie.finetune(config=config, output=self.run / "finetune/longer")
         if seeds != task["seeds"]:
             bag = {"bag_of_words": task["bag_of_words"][: len(seeds)]} if "bag_of_words" in task else {}
             File(self.run / "task.json").write_json(task | {"seeds": seeds} | bag)
