@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from random import Random
-from statistics import mean
 from typing import Any
 
 import torch
 
 import bertie
-from benchmarks.result_lines import add_line, mean_cell, read_lines
+from benchmarks.result_lines import add_line, peer_cells, read_lines
 from bertie.errors import UsageError
 from bertie.hub import names as hub
 
@@ -204,10 +203,9 @@ def table(found: list[dict[str, Any]]) -> list[str]:
         }
         if not all(runs.values()):
             continue
-        cells = [mean_cell([run[own.metric] for run in some]) for some in runs.values()]
-        ratios = [a["pairs_per_s"] / b["pairs_per_s"] for a, b in zip(*runs.values(), strict=False)]
-        fast = f"{mean(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
-        rows.append(f"| {name} | `{own.loss}` | {own.metric} | {cells[0]} | {cells[1]} | {fast} |")
+        ours, theirs = runs.values()
+        cells = " | ".join(peer_cells(ours, theirs, own.metric))
+        rows.append(f"| {name} | `{own.loss}` | {own.metric} | {cells} |")
     return rows
 
 

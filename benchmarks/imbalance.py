@@ -15,9 +15,8 @@ from statistics import mean
 from typing import Any
 
 import bertie
-from benchmarks.result_lines import add_line, read_lines
+from benchmarks.result_lines import add_line, mean_cell, read_lines
 from bertie.errors import UsageError
-from bertie.evaluation.compare import SeedSummary
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import read_examples
 
@@ -113,10 +112,10 @@ def table() -> list[str]:
         found.setdefault((one["set"], one["share"], one["method"]), []).append(one)
     rows = [f"| set | positives | measure | {' | '.join(SCORES)} |", f"|---|---|---|{'---|' * len(SCORES)}"]
     for (name, share, method), runs in found.items():
-        means = [f"{mean(run[score] for run in runs):.3f}" for score in SCORES]
-        summary = SeedSummary.over([run["f1"] for run in runs], "f1")
-        if summary.low is not None:
-            means[0] += f" ({summary.low:.3f} to {summary.high:.3f})"
+        means = [
+            mean_cell([run["f1"] for run in runs]),
+            *(f"{mean(run[one] for run in runs):.3f}" for one in SCORES[1:]),
+        ]
         rows.append(f"| {name} | {share:.0%} | {method} | {' | '.join(means)} |")
     return rows
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from bertie.console import console
@@ -30,3 +31,10 @@ def mean_cell(values: Sequence[float]) -> str:
         return f"{summary.mean:{shown}}"
     low, high = (min(max(end, 0), 1) if max(values) <= 1 else end for end in (summary.low, summary.high))
     return f"{summary.mean:{shown}} ({low:{shown}} to {high:{shown}})"
+
+
+def peer_cells(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]], metric: str) -> list[str]:
+    """Returns the scores of two programs over the same seeds for a table, and how many times as fast the first is."""
+    ratios = [a["pairs_per_s"] / b["pairs_per_s"] for a, b in zip(ours, theirs, strict=True)]
+    fast = f"{mean(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
+    return [*(mean_cell([run[metric] for run in runs]) for runs in (ours, theirs)), fast]

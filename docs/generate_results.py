@@ -24,7 +24,7 @@ from generate_tables import table
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # as a script
 
-from benchmarks.result_lines import mean_cell  # noqa: E402
+from benchmarks.result_lines import mean_cell, peer_cells  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(r"(<!-- table: ([\w-]+(?: [^>]+?)?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
@@ -278,10 +278,7 @@ def embedding_losses(korean: bool) -> str:
     for name, programs in runs.items():
         ours, theirs = programs["Bertie"], programs["sentence-transformers"]
         metric = "spearman" if "spearman" in ours[0] else "ndcg@10"
-        ratios = [a["pairs_per_s"] / b["pairs_per_s"] for a, b in zip(ours, theirs, strict=True)]
-        speed = f"{sum(ratios) / len(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
-        scores = (mean_cell([run[metric] for run in runs_of]) for runs_of in (ours, theirs))
-        rows.append((name, metric, *scores, speed))
+        rows.append((name, metric, *peer_cells(ours, theirs, metric)))
     return table(("set", "metric", "Bertie", "sentence-transformers 6.2", "times as fast (range)"), rows)
 
 

@@ -1,10 +1,10 @@
 """`Writer`: generates texts with settings that are checked once."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bertie.errors import DataError, UnknownName, UsageError, nearest
+from bertie.errors import DataError, UsageError
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.written import WrittenWords
@@ -13,59 +13,6 @@ from bertie.models.generation import GenerationConfig
 
 if TYPE_CHECKING:
     from bertie.models.model import TorchModel
-
-
-def writer(
-    model: "TorchModel", *, max_length: int | None = None, **options: object
-) -> tuple[Predictor, GenerationConfig]:
-    """Returns the predictor of a model that generates text, and its settings. options: of `GenerationConfig`.
-
-    Raises UsageError for another model, or an unknown option.
-    """
-    known = [one.name for one in fields(GenerationConfig)]
-    if unknown := next((name for name in options if name not in known), None):
-        raise UnknownName(f"There is no option {unknown!r} of generation. {nearest(unknown, known)}")
-    found = Predictor(model, max_length=max_length)
-    return found, replace(found.pipeline.writing, **options)  # type: ignore[arg-type]  # the names are known
-
-
-def stream_words(
-    model: "TorchModel",
-    predictor: Predictor,
-    text: str,
-    writing: GenerationConfig,
-    *,
-    seed: int = 0,
-    count: TextCount | None = None,
-) -> Iterator[str]:
-    """Yields the generated text, word by word. text: of one example; the task's template is applied. seed: of draws.
-    count: counts the text.
-
-    Raises DataError for an empty text.
-    """
-    import torch
-
-    if not text.strip():
-        raise DataError("The text is empty.")
-
-    from bertie.infer.generate import stream
-
-    encoded = predictor.encode([Example((text,))])
-    if count is not None:
-        count.add(encoded, predictor.tokenizer)
-    if predictor.too_long == "error" and len(encoded.too_long):
-        raise UsageError(f"The text has more than {predictor.max_length:,} tokens. Pass a shorter text.")
-    ids = torch.from_numpy(encoded.input_ids).long().to(model.device)
-    generator = torch.Generator(model.device).manual_seed(seed)
-    words, was_training = WrittenWords(predictor.tokenizer), model.training
-    model.eval()
-    try:
-        for token in stream(model, ids, writing, generator=generator):
-            if ready := words.add(token):
-                yield ready
-    finally:
-        model.train(was_training)
-    yield words.rest()
 
 
 @dataclass(frozen=True)
@@ -111,7 +58,8 @@ class Writer:
         options = {name: value for name, value in options.items() if value is not None}
         if sample:
             options = {"num_beams": 1, **options, "do_sample": True}
-        predictor, writing = writer(module, max_length=max_length, **options)
+        predictor = Predictor(module, max_length=max_length)
+        writing = replace(predictor.pipeline.writing, **options)  # type: ignore[arg-type]  # values by the fields' names
         if length_penalty is not None and writing.num_beams == 1:
             raise UsageError("`length_penalty` has no effect without beams. Pass `beams=4` too.")
         return cls(module, predictor, writing, seed, TextCount(predictor.too_long, predictor.max_length))
@@ -123,4 +71,26 @@ class Writer:
 
     def __call__(self, text: str) -> Iterator[str]:
         """Yields the generated text, word by word. Raises DataError for an empty text."""
-        return stream_words(self.module, self.predictor, text, self.writing, seed=self.seed, count=self.count)
+        import torch
+
+        if not text.strip():
+            raise DataError("The text is empty.")
+
+        from bertie.infer.generate import stream
+
+        model, predictor = self.module, self.predictor
+        encoded = predictor.encode([Example((text,))])
+        self.count.add(encoded, predictor.tokenizer)
+        if predictor.too_long == "error" and len(encoded.too_long):
+            raise UsageError(f"The text has more than {predictor.max_length:,} tokens. Pass a shorter text.")
+        ids = torch.from_numpy(encoded.input_ids).long().to(model.device)
+        generator = torch.Generator(model.device).manual_seed(self.seed)
+        words, was_training = WrittenWords(predictor.tokenizer), model.training
+        model.eval()
+        try:
+            for token in stream(model, ids, self.writing, generator=generator):
+                if ready := words.add(token):
+                    yield ready
+        finally:
+            model.train(was_training)
+        yield words.rest()

@@ -25,8 +25,8 @@ _INVERSE = pow(_BASE, -1, 1 << 64)
 
 def word_hashes(text: str) -> U64:
     """Returns the words of a text, (n,), each as its xxh3-64."""
-    found = "\n".join(_WORD.findall(text.lower())).encode().split()
-    return np.frombuffer(b"".join(map(xxhash.xxh3_64_digest, found)), ">u8").astype(np.uint64)
+    words = "\n".join(_WORD.findall(text.lower())).encode().split()
+    return np.frombuffer(b"".join(map(xxhash.xxh3_64_digest, words)), ">u8").astype(np.uint64)
 
 
 def runs(words_n: U64, length: int) -> U64:

@@ -65,19 +65,19 @@ def info_request(url: str, key_file: Path | None) -> urllib.request.Request:
     return urllib.request.Request(url.rstrip("/") + "/info", headers=headers)
 
 
-def fetch_server_info(asked: urllib.request.Request) -> dict[str, Any]:
+def fetch_server_info(request: urllib.request.Request) -> dict[str, Any]:
     """Returns the facts of a server. Raises BertieError if it does not answer as one of Bertie."""
     try:
-        with DIRECT.open(asked, timeout=30) as answer:
+        with DIRECT.open(request, timeout=30) as answer:
             facts = json.load(answer)
     except HTTPError as error:
         hint = " Pass --key-file." if error.code == 401 else ""
-        raise BertieError(f"{asked.full_url} answered with status {error.code}.{hint}") from None
+        raise BertieError(f"{request.full_url} answered with status {error.code}.{hint}") from None
     except (URLError, OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        raise BertieError(f"No server answered at {asked.full_url}: {reason}. Pass its address.") from None
+        raise BertieError(f"No server answered at {request.full_url}: {reason}. Pass its address.") from None
     if not isinstance(facts, dict) or not {"process", "reloads"} <= facts.keys():
-        raise BertieError(f"{asked.full_url} is not a server of Bertie. Pass the address of one.")
+        raise BertieError(f"{request.full_url} is not a server of Bertie. Pass the address of one.")
     return facts
 
 
