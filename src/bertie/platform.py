@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING
 # fmt: off
 _MODULES = {
     "api.use": "checked_arguments=checked readable_texts",
-    "cli.groups": "TableOptions",
-    "cli.options": "grouped",
-    "cli.shared": "option",
-    "cli.tables": "comma_names",
     "compression.quantize": "gptq",
     "compression.recipe": "Recipe",
     "console": "console",
@@ -44,6 +40,7 @@ _MODULES = {
     "report.charts": "Chart Line",
     "report.page": "Html Report",
     "report.values": "quantity",
+    "runs.arguments": "NAMED_SETTINGS",
     "runs.compression": "Compression",
     "runs.internals": "ModelInternals",
     "runs.model_card": "ModelCard",
@@ -57,23 +54,66 @@ _MODULES = {
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
-    "ANSWER_SCRIPTS", "BadRecord", "BertieError", "Bootstrap", "Chart", "Chooses", "Compression", "DataError",
-    "Encoding", "Engine", "Example", "Facts", "File", "FolderKind", "Html", "Line", "Masked", "ModelCard",
-    "ModelFolder", "ModelInternals", "OnnxEngine", "PairHead", "PairedDifference", "PlainText", "Prediction",
-    "Predictor", "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry", "Report", "RunPlan",
-    "SeedSummary", "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps", "TableFormat",
-    "TableOptions", "TextPipeline", "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments",
-    "comma_names", "console", "gptq", "grouped", "nearest", "option", "quantity", "readable_texts", "tag_entities",
+    "ANSWER_SCRIPTS",
+    "NAMED_SETTINGS",
+    "BadRecord",
+    "BertieError",
+    "Bootstrap",
+    "Chart",
+    "Chooses",
+    "Compression",
+    "DataError",
+    "Encoding",
+    "Engine",
+    "Example",
+    "Facts",
+    "File",
+    "FolderKind",
+    "Html",
+    "Line",
+    "Masked",
+    "ModelCard",
+    "ModelFolder",
+    "ModelInternals",
+    "OnnxEngine",
+    "PairHead",
+    "PairedDifference",
+    "PlainText",
+    "Prediction",
+    "Predictor",
+    "ProcessorCatalog",
+    "PythonModule",
+    "PythonPackage",
+    "Recipe",
+    "Registry",
+    "Report",
+    "RunPlan",
+    "SeedSummary",
+    "Sequences",
+    "SkipReport",
+    "SourceFile",
+    "SourceFiles",
+    "Spans",
+    "Swaps",
+    "TableFormat",
+    "TextPipeline",
+    "TorchModel",
+    "Traffic",
+    "UsageError",
+    "batches",
+    "checked_arguments",
+    "console",
+    "gptq",
+    "nearest",
+    "quantity",
+    "readable_texts",
+    "tag_entities",
 ]
 # fmt: on
 
 if TYPE_CHECKING:
     from bertie.api.use import checked as checked_arguments
     from bertie.api.use import readable_texts
-    from bertie.cli.groups import TableOptions
-    from bertie.cli.options import grouped
-    from bertie.cli.shared import option
-    from bertie.cli.tables import comma_names
     from bertie.compression.quantize import gptq
     from bertie.compression.recipe import Recipe
     from bertie.console import console
@@ -106,6 +146,7 @@ if TYPE_CHECKING:
     from bertie.report.charts import Chart, Line
     from bertie.report.page import Html, Report
     from bertie.report.values import quantity
+    from bertie.runs.arguments import NAMED_SETTINGS
     from bertie.runs.compression import Compression
     from bertie.runs.internals import ModelInternals
     from bertie.runs.model_card import ModelCard

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 import bertie
 from batches import pack, sequences_of
 from bertie import Tokenizer, families, settings
+from bertie.apps.cli.table import app
 from bertie.apps.sample import table, table_text
-from bertie.cli.table import app
 from bertie.console import console
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from bertie.api import perturb
 from bertie.api.display import html_table, with_interval
-from bertie.evaluation import perturb
 from bertie.evaluation.compare import PairedDifference
 from bertie.files import Json
 from bertie.metrics.base import called, summarize_metrics, undefined, verdict

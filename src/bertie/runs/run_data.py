@@ -12,8 +12,10 @@ from bertie.data import executors, tokens
 from bertie.data.batch import Batch
 from bertie.data.draws import key
 from bertie.data.shards import Shards
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
 from bertie.files import JsonObject
+from bertie.io.table_format import TableFormat
+from bertie.io.tables import SkipReport, stream_examples
 from bertie.models.variant import CONFIG
 from bertie.objectives.captions import Captions, CaptionSource
 from bertie.objectives.mixture import Mixture, shares
@@ -24,6 +26,7 @@ from bertie.runs.phases import Phase, phases
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.phases import PhasedSource
 from bertie.train.rendezvous import world_size
+from bertie.training_facts import FeatureConfig
 
 AnySource = CorpusSource | Mixture
 
@@ -44,7 +47,7 @@ class RunData:
         self.shards: dict[str, Shards | Captions] = {}
         for name, corpus in corpora.items():
             if config.features.column:
-                self.shards[name] = Captions.read(Path(corpus.path), config.features, tokenizer)
+                self.shards[name] = read_captions(Path(corpus.path), config.features, tokenizer)
             else:
                 self.shards[name] = _encoded(Path(corpus.path), tokenizer)
         sizes = [shards.num_values for shards in self.shards.values()]
@@ -204,3 +207,16 @@ def _encoded(folder: Path, tokenizer: Tokenizer) -> Shards:
     turn = FileLock(folder / ".encode.lock") if world_size() > 1 and folder.is_dir() else nullcontext()
     with turn:
         return tokens.encode_corpus(folder, tokenizer, workers=executors.cores())
+
+
+def read_captions(path: Path, features: FeatureConfig, tokenizer: Tokenizer) -> Captions:
+    """Returns the rows of a table. Raises DataError for a folder, or a file without a usable row."""
+    if path.is_dir():
+        raise DataError(
+            f"{path} is a folder. With feature vectors, pass a table of texts and vectors: --corpus FILE.jsonl"
+        )
+    format = TableFormat.of(labelled=False, features=features)
+    examples, skipped = SkipReport.collect(stream_examples(path, format), str(path))
+    notes = [f"{path}: {note}" for note in skipped.notes]
+    ids = tokenizer.ids([" ".join(example.texts) for example in examples])
+    return Captions(ids, [example.vectors for example in examples if example.vectors is not None], notes)

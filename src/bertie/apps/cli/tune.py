@@ -1,19 +1,14 @@
 """`bertie tune`: hyperparameter search over fine-tuning runs."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import bertie
-from bertie.cli.app import ConfigFile, OutputOption, Overrides, Overwrite
-from bertie.cli.finetune import SETTINGS, FewShot, StartModel, start_of
-from bertie.cli.options import OptionValues, configured
-from bertie.console import console
-from bertie.errors import UsageError
-
-if TYPE_CHECKING:
-    from bertie.api.tune import Search
+from bertie.apps.cli.app import ConfigFile, OutputOption, Overrides, Overwrite
+from bertie.apps.cli.finetune import SETTINGS, FewShot, StartModel, start_of
+from bertie.apps.cli.options import OptionValues, configured
+from bertie.platform import UsageError, console
 
 
 @configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
@@ -95,10 +90,9 @@ def tune_command(
         few_shot=few_shot,
         config=config,
     )
-    console.emit(search.to_dict()) if console.verbosity.json else _show(search, output)
-
-
-def _show(search: "Search", output: Path) -> None:
+    if console.verbosity.json:
+        console.emit(search.to_dict())
+        return
     from rich.table import Table
 
     rows = [*search.rows()]

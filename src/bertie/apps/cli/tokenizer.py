@@ -1,16 +1,15 @@
 """`bertie tokenizer train|report|encode`: trains a tokenizer, measures it, shows its tokens."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import bertie
-from bertie.cli.app import Commands, Overwrite
-from bertie.cli.tables import EncodingOption
-from bertie.console import console
-from bertie.io.lines import BadRecord, text_lines
+from bertie import platform
+from bertie.apps.cli.app import Commands, Overwrite
+from bertie.apps.cli.tables import EncodingOption
+from bertie.platform import BadRecord, console
 
 group = Commands(help="Train and inspect tokenizers.", no_args_is_help=True)
 
@@ -127,7 +126,7 @@ def encode(
       bertie tokenizer encode tokenizers/wiki "Unbelievable!"
     """
     tokenizer = bertie.load_tokenizer(folder)
-    lines = text_lines(sys.stdin.buffer, "standard input") if text == "-" else [(1, text)]
+    lines = platform.SourceFile("-").numbered_lines() if text == "-" else [(1, text)]
     for number, line in lines:
         if isinstance(line, BadRecord):
             console.warn(f"line {number}: {line.reason}")

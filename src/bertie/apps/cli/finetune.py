@@ -1,27 +1,22 @@
 """`bertie finetune`: a model for one task, from labeled examples and a pre-trained model."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 import bertie
-from bertie.cli import tables
-from bertie.cli.app import ConfigFile, DryRun, OutputOption, Overrides, Overwrite, Resume, TrialOption
-from bertie.cli.options import Flag, OptionValues, configured
-from bertie.cli.runs import show_comparison
-from bertie.console import console
-from bertie.errors import UsageError
-from bertie.runs.arguments import FINETUNE
-
-if TYPE_CHECKING:
-    from bertie.api.run import Run
+from bertie.apps.cli import tables
+from bertie.apps.cli.app import ConfigFile, DryRun, OutputOption, Overrides, Overwrite, Resume, TrialOption
+from bertie.apps.cli.options import Flag, OptionValues, configured
+from bertie.apps.cli.runs import show_tables
+from bertie.platform import NAMED_SETTINGS, UsageError, console
 
 # What a run reads and learns: `bertie tune` takes the same.
 SETTINGS: dict[str, str | Flag] = {
     "train": "train_file",
     "dev": "dev_file",
-    **FINETUNE,
+    **NAMED_SETTINGS["finetune"],
     "lr": Flag("optim.lr", default="by the model's width"),
     "label_names": Flag("label_names", read=tables.parse_pairs, metavar="0=NAME,1=NAME"),
     "positive": "positive",
@@ -125,7 +120,7 @@ def finetune_command(
         if console.verbosity.json:
             console.emit(comparison.to_dict())
             return
-        show_comparison(comparison)
+        show_tables(comparison.tables())
         console.say(f"Report: {output / 'compare.html'}")
         return
     run = bertie.finetune(
@@ -148,7 +143,7 @@ def start_of(model: str | None, overrides: list[str] | None) -> tuple[str | None
     return model, overrides or []
 
 
-def _show(run: "Run", output: Path) -> None:
+def _show(run: "bertie.Run", output: Path) -> None:
     """Prints the scores of a run, and what comes next."""
     for line in run.lines():
         console.show(line)

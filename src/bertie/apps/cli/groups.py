@@ -3,17 +3,12 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bertie.cli import tables
+from bertie import platform
+from bertie.apps.cli import tables
+from bertie.apps.cli.options import OptionValues
 
 if TYPE_CHECKING:
-    from bertie.api.options import FileOptions, LabelOptions, PatternOptions, WhereOptions
-    from bertie.io.table_format import TableFormat
-
-    class _Reading(PatternOptions, WhereOptions, total=False):
-        pass
-
-    class _Rows(FileOptions, LabelOptions, total=False):
-        pass
+    from bertie.platform import TableFormat
 
 
 @dataclass(frozen=True)
@@ -28,7 +23,7 @@ class TableOptions:
     format_: tables.FormatOption = ""
     label_separator: tables.LabelSeparator = ""
 
-    def arguments(self) -> "_Rows":
+    def arguments(self) -> OptionValues:
         """Returns the options as arguments."""
         return {
             "text": self.text or (),
@@ -42,11 +37,9 @@ class TableOptions:
 
     def format(self) -> "TableFormat":
         """Returns the options as a `TableFormat`."""
-        from bertie.io.table_format import TableFormat
-
         names, columns = tables.parse_pairs(self.label_names), tables.comma_names(self.columns)
         own = (tuple(self.text or ()), self.label, columns, self.encoding, self.format_)
-        return TableFormat.of(*own, label_names=names, label_separator=self.label_separator)
+        return platform.TableFormat.of(*own, label_names=names, label_separator=self.label_separator)
 
 
 @dataclass(frozen=True)
@@ -64,11 +57,11 @@ class PredictorOptions:
     engine: tables.EngineOption = "auto"
     device: tables.DeviceOption = "auto"
 
-    def arguments(self) -> "_Reading":
+    def arguments(self) -> OptionValues:
         """Returns the options as arguments."""
         return {
             "max_length": self.max_length,
-            "too_long": self.too_long,  # type: ignore[typeddict-item]  # the function says which there are
+            "too_long": self.too_long,
             "head": self.head,
             "pattern": self.pattern,
             "words": tables.parse_pairs(self.words, "--words", "good=great,bad=terrible"),

@@ -1,17 +1,14 @@
 """`bertie grow`, `bertie shrink` and `bertie vocabulary extend|trim`: a trained model in another size."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import bertie
-from bertie.cli.app import Commands, Overwrite
-from bertie.console import console
-from bertie.errors import WrongValue
-
-if TYPE_CHECKING:
-    from bertie.api.change import ChangedModel
+from bertie.apps.cli.app import Commands, Overwrite
+from bertie.platform import UsageError, console
 
 _SIZE_FIELDS = ("parameters", "layers", "hidden_size", "vocab_size", "max_length")
 _FolderArgument = Annotated[Path, typer.Argument(help="Name or folder of a model, run or checkpoint.")]
@@ -39,6 +36,7 @@ def grow_command(
       bertie grow models/base -o models/deeper --layers 24 --how stack
     """
     _show(
+        out,
         bertie.grow(
             folder,
             out,
@@ -49,7 +47,7 @@ def grow_command(
             positions=positions,
             fill=fill,  # type: ignore[arg-type]
             overwrite=overwrite,
-        )
+        ).to_dict(),
     )
 
 
@@ -71,10 +69,11 @@ def shrink_command(
     try:
         numbers = [int(layer) for layer in from_layers.split(",")] if from_layers else []
     except ValueError:
-        raise WrongValue(
-            f"--from-layers is {from_layers!r}; it must be a comma-separated list of layer numbers, for example 0,2,4."
+        raise UsageError(
+            f"--from-layers is {from_layers!r}; it must be a comma-separated list of layer numbers, for example 0,2,4.",
+            code="wrong-value",
         ) from None
-    _show(bertie.shrink(folder, out, from_layers=numbers, family=family, overwrite=overwrite))
+    _show(out, bertie.shrink(folder, out, from_layers=numbers, family=family, overwrite=overwrite).to_dict())
 
 
 @vocabulary.command()
@@ -92,7 +91,7 @@ def extend(
     Example:
       bertie vocabulary extend models/base words.txt -o models/medical
     """
-    _show(bertie.extend_vocabulary(folder, words, out, overwrite=overwrite))
+    _show(out, bertie.extend_vocabulary(folder, words, out, overwrite=overwrite).to_dict())
 
 
 @vocabulary.command()
@@ -110,16 +109,15 @@ def trim(
     Example:
       bertie vocabulary trim models/multilingual korean.txt -o models/korean
     """
-    _show(bertie.trim_vocabulary(folder, texts, out, overwrite=overwrite))
+    _show(out, bertie.trim_vocabulary(folder, texts, out, overwrite=overwrite).to_dict())
 
 
-def _show(model: "ChangedModel") -> None:
+def _show(folder: Path, facts: Mapping[str, object]) -> None:
     """Prints the sizes of a new model."""
-    facts = model.to_dict()
     if console.verbosity.json:
         console.emit(facts)
     else:
         sizes = ", ".join(
             f"{name.replace('_', ' ')} {value:,}" for name, value in facts.items() if name in _SIZE_FIELDS
         )
-        console.show(f"{model.folder}: {sizes}")
+        console.show(f"{folder}: {sizes}")

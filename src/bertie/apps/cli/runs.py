@@ -1,17 +1,15 @@
 """`bertie compare`: runs beside each other."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import bertie
-from bertie.cli import tables
-from bertie.cli.app import Overwrite
-from bertie.console import console
-
-if TYPE_CHECKING:
-    from bertie.api.folders import Comparison
+from bertie.apps.cli import tables
+from bertie.apps.cli.app import Overwrite
+from bertie.platform import console
 
 
 def compare_command(
@@ -38,16 +36,16 @@ def compare_command(
     if console.verbosity.json:
         console.emit(comparison.to_dict())
         return
-    show_comparison(comparison)
+    show_tables(comparison.tables())
     if output is not None:
         console.say(f"Report: {output}")
 
 
-def show_comparison(comparison: "Comparison") -> None:
-    """Prints a comparison as tables."""
+def show_tables(tables: Iterable[tuple[Sequence[str], Iterable[Sequence[str]]]]) -> None:
+    """Prints tables: columns, and rows."""
     from rich.table import Table
 
-    for columns, rows in comparison.tables():
+    for columns, rows in tables:
         table = Table(*columns, box=None)
         for row in rows:
             table.add_row(*row)

@@ -14,9 +14,8 @@ import typer
 import typer.core
 from typer.models import OptionInfo
 
-from bertie.cli.parsing import Command
-from bertie.console import console
-from bertie.errors import BertieError
+from bertie.apps.cli.parsing import Command
+from bertie.platform import BertieError, console
 
 
 def _quiet(value: bool) -> None:

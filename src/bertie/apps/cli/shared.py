@@ -4,7 +4,7 @@ from typing import get_args
 
 import typer
 
-from bertie.cli import app, tables
+from bertie.apps.cli import app, tables
 
 OPTIONS: dict[str, object] = {
     "card": tables.Card,

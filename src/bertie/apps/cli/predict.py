@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import bertie
-from bertie.cli import tables
-from bertie.cli.app import Overwrite
-from bertie.cli.groups import PredictorOptions
-from bertie.cli.options import grouped
-from bertie.console import console
+from bertie.apps.cli import tables
+from bertie.apps.cli.app import Overwrite
+from bertie.apps.cli.groups import PredictorOptions
+from bertie.apps.cli.options import grouped
+from bertie.platform import console
 
 if TYPE_CHECKING:
-    from bertie.tasks import Prediction
+    from bertie.platform import Prediction
 
 SURE, UNSURE = 0.8, 0.5  # probabilities from which on one is green, or below which it is red
 LABEL_WIDTH = 12

@@ -1,4 +1,4 @@
-"""`main`: runs the command line, and turns errors into messages and exit codes."""
+"""`run`: runs a command line, and turns errors into messages and exit codes. `main` runs that of `bertie`."""
 
 import errno
 import os
@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-from bertie.cli.table import app
 from bertie.console import console, end_signals, harmless, hush, ignore_lost_output, leave_terminal, prepare_streams
 from bertie.errors import BertieError, DataError, Stopped, Terminated, UsageError, speech
+from bertie.registry import Later
 from bertie.threads import spin_briefly
 
 
 def main() -> None:
     """Runs `bertie`."""
-    run(app)
+    run(Later[Callable[[], None]]("bertie.apps.cli.table", "app").found())
 
 
 def run(program: Callable[[], None]) -> None:

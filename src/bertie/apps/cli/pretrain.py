@@ -7,11 +7,9 @@ from typing import Annotated, Any
 import typer
 
 import bertie
-from bertie.cli.app import ConfigFile, DryRun, OutputOption, Overrides, Overwrite, Resume, TrialOption
-from bertie.cli.options import OptionValues, configured
-from bertie.console import console
-from bertie.errors import UsageError
-from bertie.runs.arguments import PRETRAIN
+from bertie.apps.cli.app import ConfigFile, DryRun, OutputOption, Overrides, Overwrite, Resume, TrialOption
+from bertie.apps.cli.options import OptionValues, configured
+from bertie.platform import NAMED_SETTINGS, UsageError, console
 
 
 @configured(
@@ -19,7 +17,7 @@ from bertie.runs.arguments import PRETRAIN
     corpus="corpus",
     features="features.column",
     tokenizer="tokenizer",
-    **PRETRAIN,
+    **NAMED_SETTINGS["pretrain"],
 )
 def pretrain_command(
     given: OptionValues,

@@ -2,17 +2,12 @@
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-import bertie
-from bertie.errors import UsageError
-
-if TYPE_CHECKING:
-    from bertie.infer.predict import Predictor
-    from bertie.training_facts import TooLong as TooLongPolicy
-
+from bertie import platform
+from bertie.platform import UsageError
 
 TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet, txt (one per line); - is stdin.")]
 TextColumns = Annotated[
@@ -95,9 +90,7 @@ DeviceOption = Annotated[
 def resolved(model: Path | str | None) -> Path | str | None:
     """Returns the model folder that an argument names, which may be a run or a checkpoint. Presets are returned
     unchanged."""
-    from bertie.runs.models import model_folder
-
-    return None if model is None else type(model)(model_folder(model))
+    return None if model is None else type(model)(platform.ModelFolder(model).path)
 
 
 def kind_of_output(output: Path | None, kinds: Iterable[str]) -> str:
@@ -160,20 +153,3 @@ def costs(text: str) -> dict[str, dict[str, str]]:
             raise UsageError(f"--costs {text!r} must name a true and a predicted label: spam:ham=10.")
         matrix.setdefault(truth, {})[predicted] = cost
     return matrix
-
-
-def open_predictor(
-    model: Path,
-    max_length: int | None,
-    too_long: "TooLongPolicy | None",
-    precision: str,
-    device: str,
-    engine: str = "auto",
-) -> "Predictor":
-    """Returns the model of a folder as a `Predictor`."""
-    return bertie.load(model, device, precision, engine or "auto").predictor(max_length=max_length, too_long=too_long)
-
-
-def open_embedder(model: Path, precision: str, device: str, engine: str = "auto") -> "Predictor":
-    """Returns a `Predictor` of vectors. Pooling is that of training, or the mean of the tokens."""
-    return bertie.load(model, device, precision, engine).embedder()

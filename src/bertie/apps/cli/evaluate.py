@@ -1,18 +1,15 @@
 """`bertie evaluate`: the metrics of a model on labeled examples."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 import bertie
-from bertie.cli import tables
-from bertie.cli.groups import PredictorOptions, TableOptions
-from bertie.cli.options import grouped
-from bertie.console import console
-
-if TYPE_CHECKING:
-    from bertie.api.scores import Scores
+from bertie.apps.cli import tables
+from bertie.apps.cli.groups import PredictorOptions, TableOptions
+from bertie.apps.cli.options import grouped
+from bertie.platform import console
 
 
 @grouped
@@ -105,7 +102,7 @@ def evaluate_command(
     show_scores(scores)
 
 
-def show_scores(scores: "Scores", before: str = "") -> None:
+def show_scores(scores: "bertie.Scores", before: str = "") -> None:
     """Prints scores, and warnings about what is unusual. before: the beginning of the first line."""
     console.show(before + scores.summary)
     for line in scores.lines():

@@ -4,19 +4,14 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 import bertie
-from bertie.cli.app import ConfigFile, DryRun, Overwrite, in_options
-from bertie.cli.options import Flag, OptionValues, configured
-from bertie.console import console, counted
-from bertie.errors import UsageError
-from bertie.files import some_of
-
-if TYPE_CHECKING:
-    from bertie.api.corpus import CorpusPlan
+from bertie.apps.cli.app import ConfigFile, DryRun, Overwrite, in_options
+from bertie.apps.cli.options import Flag, OptionValues, configured
+from bertie.platform import UsageError, console
 
 _READING_SETTINGS = ("format", "text", "encoding")  # settings that change which files are read
 
@@ -87,7 +82,13 @@ def corpus_command(
         )
     settings = {"data_dir" if key == "data_dirs" else key: value for key, value in given.items()}
     if dry_run or out is None:
-        _plan(bertie.Corpus.plan(inputs, config=config, **{key: settings.get(key) for key in _READING_SETTINGS}))
+        plan = bertie.Corpus.plan(inputs, config=config, **{key: settings.get(key) for key in _READING_SETTINGS})
+        if console.verbosity.json:
+            console.emit(asdict(plan))
+            return
+        console.show(str(plan))
+        for warning in plan.warnings:
+            console.warn(warning)
         return
     built = bertie.build_corpus(
         inputs, out, tokenizer=tokenizer, config=config, workers=workers, on=on, overwrite=overwrite, **settings
@@ -111,20 +112,6 @@ def corpus_command(
             f"{tokens.folder}: {tokens.tokens:,} tokens, {tokens.per_word:.2f} per word, "
             f"{tokens.unknown / max(tokens.tokens, 1):.3%} unknown"
         )
-
-
-def _plan(plan: "CorpusPlan") -> None:
-    """Prints the files that a build would read."""
-    if console.verbosity.json:
-        console.emit(asdict(plan))
-        return
-    shown = ", ".join(f"{count:,} {kind}" for kind, count in plan.files.items()) or "standard input"
-    console.show(
-        f"Would read {shown} in {counted(plan.units, 'unit')} of work, and skip "
-        f"{counted(len(plan.passed_over), 'file')}."
-    )
-    if plan.unreadable:
-        console.warn(f"What cannot be read would be skipped: {some_of(plan.unreadable)}.")
 
 
 def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:

@@ -12,10 +12,9 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from bertie.cli.app import Commands
-from bertie.cli.parsing import config_of
-from bertie.console import console, hush
-from bertie.registry import offered
+from bertie.apps.cli.app import Commands
+from bertie.apps.cli.parsing import config_of
+from bertie.platform import console
 
 
 @dataclass(frozen=True)
@@ -32,31 +31,31 @@ GROUPS: dict[str, tuple[CommandRow, ...]] = {
     "Start here": (
         CommandRow("demo", "bertie.apps.demo.command:demo_command", "Run the whole pipeline on sample text, from corpus to report."),
         CommandRow("download", "bertie.apps.transfer.hub:download_command", "Download models of the Hugging Face Hub, for use by name."),
-        CommandRow("finetune", "bertie.cli.finetune:finetune_command", "Fine-tune a pre-trained model for a task."),
-        CommandRow("predict", "bertie.cli.predict:predict_command", "Predict labels for texts from a file or standard input."),
-        CommandRow("evaluate", "bertie.cli.evaluate:evaluate_command", "Evaluate a model on labeled examples."),
+        CommandRow("finetune", "bertie.apps.cli.finetune:finetune_command", "Fine-tune a pre-trained model for a task."),
+        CommandRow("predict", "bertie.apps.cli.predict:predict_command", "Predict labels for texts from a file or standard input."),
+        CommandRow("evaluate", "bertie.apps.cli.evaluate:evaluate_command", "Evaluate a model on labeled examples."),
         CommandRow("serve", "bertie.apps.serve.commands.serve:serve_command", "Serve models over HTTP, with a page for the browser."),
         CommandRow("help", "bertie.apps.pages.command:help_command", "Show a page of the documentation, or list the pages."),
     ),
     "Data and text": (
         CommandRow("sample", "bertie.apps.sample.command:sample_command", "Write a small table of generated examples."),
         CommandRow("data", "bertie.apps.describe.data:data_command", "List supported data sets, or check downloaded files."),
-        CommandRow("corpus", "bertie.cli.corpus:corpus_command", "Build a training corpus: clean, split and deduplicate text files."),
-        CommandRow("tokenizer", "bertie.cli.tokenizer:group", "Train and inspect tokenizers."),
+        CommandRow("corpus", "bertie.apps.cli.corpus:corpus_command", "Build a training corpus: clean, split and deduplicate text files."),
+        CommandRow("tokenizer", "bertie.apps.cli.tokenizer:group", "Train and inspect tokenizers."),
         CommandRow("vary", "bertie.apps.vary.command:vary_command", "Augment a text file for distillation: each text plus noisy copies."),
         CommandRow("cloze", "bertie.apps.cloze.command:cloze_command", "Make cloze questions about a corpus, to practice question answering without labels."),
         CommandRow("counterfactual", "bertie.apps.audit.commands.debias:counterfactual_command", "Write texts together with their counterfactual forms, for continued pre-training."),
         CommandRow("submission", "bertie.apps.submission.command:submission_command", "Create or validate a GLUE submission."),
     ),
     "Pre-train and tune": (
-        CommandRow("pretrain", "bertie.cli.pretrain:pretrain_command", "Pre-train a model on a corpus."),
-        CommandRow("tune", "bertie.cli.tune:tune_command", "Search fine-tuning hyperparameters."),
+        CommandRow("pretrain", "bertie.apps.cli.pretrain:pretrain_command", "Pre-train a model on a corpus."),
+        CommandRow("tune", "bertie.apps.cli.tune:tune_command", "Search fine-tuning hyperparameters."),
         CommandRow("plan", "bertie.apps.plan.command:plan_command", "Estimate the cost of a run: operations, memory, time, energy, CO2 and money."),
-        CommandRow("vocabulary", "bertie.cli.grow:vocabulary", "Extend or trim the vocabulary of a model."),
+        CommandRow("vocabulary", "bertie.apps.cli.grow:vocabulary", "Extend or trim the vocabulary of a model."),
     ),
     "Runs": (
         CommandRow("report", "bertie.apps.describe.runs:report_command", "Write the HTML report of a run: RUN/report.html."),
-        CommandRow("compare", "bertie.cli.runs:compare_command", "Compare runs: metrics, cost, and the settings that differ."),
+        CommandRow("compare", "bertie.apps.cli.runs:compare_command", "Compare runs: metrics, cost, and the settings that differ."),
         CommandRow("verify", "bertie.apps.describe.runs:verify_command", "Check the integrity of a folder that Bertie wrote."),
         CommandRow("export-checkpoint", "bertie.apps.transfer.checkpoint:export_checkpoint_command", "Write a model folder from a checkpoint of a run."),
     ),
@@ -90,8 +89,8 @@ GROUPS: dict[str, tuple[CommandRow, ...]] = {
         CommandRow("compress", "bertie.apps.compress.command:compress_command", "Make a model smaller and faster."),
         CommandRow("export", "bertie.apps.export.command:export_command", "Export a model as an ONNX graph."),
         CommandRow("convert", "bertie.apps.transfer.convert:convert_command", "Rewrite a model folder with the current weight names."),
-        CommandRow("grow", "bertie.cli.grow:grow_command", "Add layers, width or positions to a model."),
-        CommandRow("shrink", "bertie.cli.grow:shrink_command", "Initialize a smaller student model from a model's layers."),
+        CommandRow("grow", "bertie.apps.cli.grow:grow_command", "Add layers, width or positions to a model."),
+        CommandRow("shrink", "bertie.apps.cli.grow:shrink_command", "Initialize a smaller student model from a model's layers."),
         CommandRow("debias", "bertie.apps.audit.commands.debias:debias_command", "Remove a concept, such as gender, from the vectors of a model."),
     ),
 }
@@ -103,9 +102,11 @@ COMMAND_ROWS = {row.name: row for rows in GROUPS.values() for row in rows}
 @cache
 def list_groups() -> Mapping[str, tuple[CommandRow, ...]]:
     """Returns GROUPS, and the commands of installed packages below a heading of their own."""
-    offers = offered().get("bertie.commands", {})
+    from importlib.metadata import entry_points
+
     more = [
-        CommandRow(name, f"{one.module}:{one.name}", f"Of the package {one.package}.") for name, one in offers.items()
+        CommandRow(one.name, one.value, f"Of the package {one.dist.name}." if one.dist else "")
+        for one in entry_points(group="bertie.commands")
     ]
     more = [row for row in more if row.name not in COMMAND_ROWS]  # a name that exists keeps its meaning
     return {**GROUPS, "Of installed packages": tuple(more)} if more else GROUPS
@@ -170,9 +171,6 @@ class _Root(typer.core.TyperGroup):
     def invoke(self, ctx: Any) -> object:
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # `bertie ... | head`: whoever read has what they wanted (typer would exit with 1)
-            hush()
-            raise typer.Exit(0) from None
         except KeyboardInterrupt:  # typer would exit without a word
             console.stderr().print("interrupted", style="yellow")
             raise typer.Exit(130) from None
@@ -188,12 +186,10 @@ def _add_how_to_pass_settings(error: Any) -> None:
     """
     name, ctx = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if name and ctx and "overrides" in {one.name for one in ctx.command.params}:
-        from bertie.settings import passed_as
-
         key = name.lstrip("-").replace("-", "_")
         kind = config_of(ctx.command.name)
         if key in kind.options:
-            error.message += f". {passed_as(kind.options[key])}"
+            error.message += f". {kind.passed_as(key)}"
             return
         if key in kind.also_called:
             error.message += f". The setting is --{kind.also_called[key].replace('_', '-')} VALUE."

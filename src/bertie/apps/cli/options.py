@@ -20,8 +20,8 @@ from typing import Annotated, Any
 import typer
 
 import bertie
-from bertie.cli.app import with_parameters
-from bertie.errors import UsageError
+from bertie.apps.cli.app import with_parameters
+from bertie.platform import UsageError
 
 OptionValues = dict[str, Any]
 TYPES = {"str": str, "int": int, "float": float, "bool": bool}
