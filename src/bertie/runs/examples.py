@@ -26,8 +26,7 @@ from bertie.runs.published import check_published, choose_published_metrics
 from bertie.runs.splits import SPLIT_SEED, ExampleSplit, check_times
 from bertie.tasks import TASKS, Task
 from bertie.tasks.capabilities import ReadsColumns
-from bertie.tasks.dataset import Dataset
-from bertie.tasks.datasets import DATASETS
+from bertie.tasks.datasets import DATASETS, Dataset
 from bertie.tasks.several import SeveralTask
 from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
