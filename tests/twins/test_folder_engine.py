@@ -11,12 +11,13 @@ from safetensors.numpy import load_file, save_file
 from bertie import families
 from bertie.compression import gate
 from bertie.data.sequences import Sequences
-from bertie.infer import choose, quick, rates
+from bertie.infer import choose, rates
 from bertie.infer.native.folder import FolderEngine, open_native_engine
 from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
+from bertie.runs import opening
 from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
@@ -117,13 +118,13 @@ def test_int8(sizes, tmp_path):
     texts = [" ".join(words[(i * 7 + j * 3) % 80] for j in range(9 + i % 20)) for i in range(400)]
     gate.CalibrationTexts.read(model, texts).quantize(model)
     model.save_pretrained(tmp_path / "int8", packed=model.packed)
-    found = quick.without_torch(tmp_path / "int8", "fp32", "cpu", "auto")
+    found = opening.without_torch(tmp_path / "int8", "fp32", "cpu", "auto")
     assert found is not None
     assert "int8" in found[0].facts.precision
     assert gate.cosines(found[0].run(ids(), ["mean"])["mean"], exact).min() > 0.99
-    assert quick.without_torch(tmp_path / "int8", "fp32", "cuda", "auto") is None
-    assert quick.without_torch(tmp_path / "int8", "fp32", "cpu", "torch") is None
-    assert quick.without_torch(tmp_path / "int8", "int9", "cpu", "auto") is None  # torch's engine says what is wrong
+    assert opening.without_torch(tmp_path / "int8", "fp32", "cuda", "auto") is None
+    assert opening.without_torch(tmp_path / "int8", "fp32", "cpu", "torch") is None
+    assert opening.without_torch(tmp_path / "int8", "int9", "cpu", "auto") is None  # torch's engine says what is wrong
 
 
 def test_who_computes(tmp_path, monkeypatch):
@@ -132,7 +133,7 @@ def test_who_computes(tmp_path, monkeypatch):
     slower = {"torch fp32": 3.0, "torch bf16": 9.0, "native fp32": 2.0}
     for kept, native in ((None, False), (slower, False), (faster, True)):
         monkeypatch.setattr(rates, "read_stored_rates", lambda kept=kept: kept)
-        assert (quick.without_torch(folder, "fp32", "cpu", "auto") is not None) == native
+        assert (opening.without_torch(folder, "fp32", "cpu", "auto") is not None) == native
     before = load_model(folder)
     for kept, kind in ((slower, TorchEngine), (faster, NativeEngine)):
         monkeypatch.setattr(choose, "rates", lambda kept=kept: kept)

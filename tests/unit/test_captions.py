@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws, key
 from bertie.errors import DataError, UsageError
 from bertie.objectives import ImageTextMatching, MaskedFrames, MaskedLM, NextSentence, Objective
 from bertie.objectives.captions import Captions, CaptionSource

@@ -175,8 +175,8 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (69_953, 45_000),
-    core_files: (427, 290),
+    core_lines: (69_088, 45_000),
+    core_files: (395, 290),
     imports_inside_functions: (55, 60),
     uses_of_any: (552, 600),
     asserts: (43, 50),

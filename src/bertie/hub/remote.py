@@ -17,7 +17,7 @@ from bertie.console import console
 from bertie.errors import DataError, NoPackage, UsageError
 from bertie.files import Json, write_bytes
 from bertie.hub.names import PACKAGED, REPOSITORY, bundled, cache_of, hub_cache
-from bertie.models.beside import ADAPTERS, refused_adapter
+from bertie.models.variant import ADAPTERS, refused_adapter
 
 WEIGHTS, INDEX, SHARDS = "model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"
 WANTED = (

@@ -15,9 +15,8 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Head, Needs
 from bertie.models.heads.global_tokens import seen_by_all
 from bertie.models.heads.vocabulary import VocabularyHead
-from bertie.models.int8 import Int8Weight
+from bertie.models.int8 import Int8Weight, PackedWeight
 from bertie.models.kinds import Window
-from bertie.models.packed import PackedWeight
 from bertie.models.saving import save_model
 from bertie.models.sentence import SentenceModules
 from bertie.models.variant import Variant

@@ -17,8 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from bertie.console import counted
-from bertie.data.draws import Draws, key
-from bertie.data.order import Order, permutation
+from bertie.data.order import Draws, Order, key, permutation
 from bertie.data.pairing import OtherVectors
 from bertie.data.plans import HELD_OUT_SHARE
 from bertie.data.sequences import STANDS, VECTORS, Int, Sequences, ranges, spread_positions

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.console import console
-from bertie.data.draws import key
-from bertie.data.order import MixedOrder, balanced, taken
+from bertie.data.order import MixedOrder, balanced, key, taken
 from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.lines import reads_as_utf8
@@ -19,7 +18,7 @@ from bertie.io.table_format import RECOGNISED, Columns, LabelNames, TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.io.tagged import sentences
 from bertie.io.words import TaggedExample
-from bertie.metrics.conformal import set_cut
+from bertie.metrics.calibration import set_cut
 from bertie.runs.balance import check_honoured
 from bertie.runs.config import HELD_OUT_SHARE, FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, choose_published_metrics

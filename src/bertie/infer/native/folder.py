@@ -33,14 +33,12 @@ from bertie.infer.native.encoder import (
 )
 from bertie.infer.native.fits import NATIVE_BATCH_TOKENS, misfit, positions_of, rows_read
 from bertie.infer.native.library import thread_count
-from bertie.models.codec import CONFIG, model_type
+from bertie.models.codec import CONFIG, WeightTable, model_type
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import POOLED, parse_layer_output
 from bertie.models.head_config import LabelConfig
-from bertie.models.int8 import Floats, Int8Weight
+from bertie.models.int8 import Floats, Int8Weight, PackedWeight, find_weight_format, fused
 from bertie.models.kinds import Full, Groups, Learned
-from bertie.models.names import WeightTable
-from bertie.models.packed import PackedWeight, find_weight_format, fused
 from bertie.models.sentence import SentenceModules, read_sentence
 from bertie.models.variant import PROBLEM_TYPES, plain_encoder, read_labels, read_public
 from bertie.training_facts import TrainingFacts, read_training_facts
