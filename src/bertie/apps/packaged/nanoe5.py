@@ -15,12 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.console import console
-from bertie.errors import BadFile, DataError
-from bertie.files import atomic_write, file_hash, read_json, user_cache, write_json
-from bertie.folders import new_folder
-from bertie.models.files import MODEL_FOLDER
-from bertie.text.engine import FILE_CLASS
+from bertie.platform import DataError, File, FolderKind, console
 
 FILE, MAGIC = "e5-small-q4.bin", b"E5S1"
 LAYOUT = 2  # of the folder: another one is another folder in the cache
@@ -64,33 +59,33 @@ class PackedModel:
     weights: dict[str, NDArray[Any]]
 
 
-def folder(package: Path) -> Path:
-    """Returns the model folder of an installed package, which is written to Bertie's cache at its first use.
+def folder(package: Path, cache: Path) -> Path:
+    """Returns the model folder of an installed package, which is written to `cache` at its first use.
 
     Raises DataError for a file of an unknown format.
     """
     source = package / FILE
-    out = user_cache() / "models" / f"e5-small-{_hash(source)[:12]}-{LAYOUT}"
+    out = cache / f"e5-small-{_hash(source, cache)[:12]}-{LAYOUT}"
     if not out.is_dir():
         console.say(f"e5-small: writing the weights of {source.name} to {out} (once, about 250 MB)")
         packed = read_packed_model(source)
-        with new_folder(out, MODEL_FOLDER) as folder:
+        with FolderKind.named("model").new(out) as folder:
             write_packed_model(packed, folder)
     return out
 
 
-def _hash(source: Path) -> str:
+def _hash(source: Path, cache: Path) -> str:
     """Returns the hash of a file of 71 MB, which is remembered next to its size and time of change."""
-    note, status = user_cache() / "models" / "e5-small.json", source.stat()
+    note, status = cache / "e5-small.json", source.stat()
     facts = {"file": str(source), "bytes": status.st_size, "changed_ns": status.st_mtime_ns}
     with suppress(DataError, OSError):
-        known = read_json(note)
+        known = File(note).read_json()
         if isinstance(known, dict) and {name: known.get(name) for name in facts} == facts:
             return str(known["hash"])
-    digest = file_hash(source)
+    digest = File(source).hash
     with suppress(OSError):  # a read-only cache: the hash is computed again
         note.parent.mkdir(parents=True, exist_ok=True)
-        write_json(note, {**facts, "hash": digest})
+        File(note).write_json({**facts, "hash": digest})
     return digest
 
 
@@ -109,7 +104,7 @@ def read_packed_model(path: Path) -> PackedModel:
         reader.at += length
         return PackedModel(tuple(sizes), eps, pieces, dict(_weights(reader)))
     except (struct.error, ValueError) as error:
-        raise BadFile(f"{path} is damaged ({error}). Install the package again.") from None
+        raise DataError(f"{path} is damaged ({error}). Install the package again.", code="damaged-file") from None
 
 
 def write_packed_model(packed: PackedModel, out: Path) -> None:
@@ -117,8 +112,7 @@ def write_packed_model(packed: PackedModel, out: Path) -> None:
     from safetensors.numpy import save_file
 
     width, layers, heads, neurons, vocabulary, positions, segments = packed.sizes
-    write_json(
-        out / "config.json",
+    File(out / "config.json").write_json(
         {
             **{"architectures": ["BertModel"], "model_type": "bert", "hidden_act": "gelu"},
             **{"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads},
@@ -134,7 +128,7 @@ def write_packed_model(packed: PackedModel, out: Path) -> None:
         if name.endswith(("dense.weight", "query.weight", "key.weight", "value.weight")):
             rows = neurons if "intermediate" in name else width
         tensors[name] = flat if rows is None else flat.reshape(rows, -1)
-    with atomic_write(out / "model.safetensors") as file:
+    with File(out / "model.safetensors").write() as file:
         save_file(tensors, file.name, metadata={"format": "pt"})
     _write_tokenizer(packed, out, positions)
     _write_modules(out, width, positions)
@@ -211,11 +205,13 @@ def _write_tokenizer(packed: PackedModel, out: Path, positions: int) -> None:
     )
     engine.save(str(out / "tokenizer.json"))
     roles = {"bos": "<s>", "cls": "<s>", "eos": "</s>", "sep": "</s>", "pad": "<pad>", "unk": "<unk>", "mask": "<mask>"}
-    write_json(
-        out / "tokenizer_config.json",
+    File(out / "tokenizer_config.json").write_json(
         {
             **{f"{name}_token": token for name, token in roles.items()},
-            **{"tokenizer_class": FILE_CLASS, "model_max_length": positions},  # XLM-R's own has no such normalizer
+            **{
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "model_max_length": positions,
+            },  # XLM-R's own has no such normalizer
             "bertie": {"family": "xlm-roberta"},
         },
     )
@@ -223,8 +219,7 @@ def _write_tokenizer(packed: PackedModel, out: Path, positions: int) -> None:
 
 def _write_modules(out: Path, width: int, positions: int) -> None:
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
-    write_json(
-        out / "modules.json",
+    File(out / "modules.json").write_json(
         [
             {"idx": number, "name": str(number), "path": path, "type": f"sentence_transformers.models.{kind}"}
             for number, (path, kind) in enumerate(kinds.items())
@@ -232,10 +227,11 @@ def _write_modules(out: Path, width: int, positions: int) -> None:
     )
     for path in filter(None, kinds):
         (out / path).mkdir()
-    write_json(out / "1_Pooling" / "config.json", {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True})
-    write_json(out / "sentence_bert_config.json", {"max_seq_length": positions, "do_lower_case": False})
-    write_json(
-        out / "config_sentence_transformers.json",
+    File(out / "1_Pooling" / "config.json").write_json(
+        {"word_embedding_dimension": width, "pooling_mode_mean_tokens": True}
+    )
+    File(out / "sentence_bert_config.json").write_json({"max_seq_length": positions, "do_lower_case": False})
+    File(out / "config_sentence_transformers.json").write_json(
         {"prompts": {"query": "query: ", "passage": "passage: "}, "similarity_fn_name": "cosine"},
     )
     (out / "README.md").write_text(_CARD, encoding="utf-8")
