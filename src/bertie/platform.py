@@ -25,8 +25,10 @@ _MODULES = {
     "infer.pairs": "PairHead",
     "infer.pipeline": "TextPipeline",
     "infer.predict": "Predictor",
+    "infer.texts": "each_row",
     "infer.traffic": "Traffic",
     "io.lines": "BadRecord",
+    "io.memory": "frame_of is_missing",
     "io.pydocs": "PythonModule=Module PythonPackage",
     "io.sources": "SourceFile SourceFiles",
     "io.table_format": "TableFormat",
@@ -103,7 +105,10 @@ __all__ = [
     "batches",
     "checked_arguments",
     "console",
+    "each_row",
+    "frame_of",
     "gptq",
+    "is_missing",
     "nearest",
     "quantity",
     "readable_texts",
@@ -130,8 +135,10 @@ if TYPE_CHECKING:
     from bertie.infer.pairs import PairHead
     from bertie.infer.pipeline import TextPipeline
     from bertie.infer.predict import Predictor
+    from bertie.infer.texts import each_row
     from bertie.infer.traffic import Traffic
     from bertie.io.lines import BadRecord
+    from bertie.io.memory import frame_of, is_missing
     from bertie.io.pydocs import Module as PythonModule
     from bertie.io.pydocs import PythonPackage
     from bertie.io.sources import SourceFile, SourceFiles

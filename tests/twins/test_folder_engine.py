@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 from bertie import families
 from bertie.compression import gate
 from bertie.data.sequences import Sequences
+from bertie.families import VARIANTS
 from bertie.infer import choose, rates
 from bertie.infer.native.folder import FolderEngine, open_native_engine
 from bertie.infer.native.library import found_compiler
@@ -55,7 +56,10 @@ def test_a_folder_without_torch_answers_as_torch_does(preset, head, tmp_path):
     narrow = {"embedding_size": 32} if families.config(preset).embedding_size else {}
     model = families.build(preset, heads=made, intermediate_size=128, initializer_range=0.1, **SMALL, **narrow)
     families.save(model, tmp_path / "model", labels=("x", "y", "z") if head in ("sequence", "token") else ())
-    engine, reference = open_native_engine(tmp_path / "model", "fp32"), TorchEngine(load_model(tmp_path / "model"))
+    engine, reference = (
+        open_native_engine(tmp_path / "model", "fp32", VARIANTS),
+        TorchEngine(load_model(tmp_path / "model")),
+    )
     assert isinstance(engine, FolderEngine)
     ours, theirs = engine.facts, reference.facts
     assert (ours.heads, ours.labels, ours.outputs) == (theirs.heads, theirs.labels, theirs.outputs)
@@ -78,14 +82,14 @@ def test_what_torch_alone_reads_is_left_to_it(tmp_path):
             families.build(preset, intermediate_size=128, **SMALL | {"num_attention_heads": 2}), tmp_path / preset
         )
     families.save(families.build("bert-base", intermediate_size=128, **SMALL), tmp_path / "cut")
-    assert open_native_engine(tmp_path / "cut", "fp32") is not None
+    assert open_native_engine(tmp_path / "cut", "fp32", VARIANTS) is not None
     weights = (tmp_path / "cut" / "model.safetensors").read_bytes()
     (tmp_path / "cut" / "model.safetensors").write_bytes(weights[:-10])
     config = json.loads((tmp_path / "choice" / "config.json").read_text())
     shutil.copytree(tmp_path / "choice", tmp_path / "sizes")
     (tmp_path / "sizes" / "config.json").write_text(json.dumps({**config, "intermediate_size": 96}))
     for name in ("choice", "other", "ModernBERT-base", "nomic-bert-2048", "cut", "sizes", "none"):
-        assert open_native_engine(tmp_path / name, "fp32") is None, name
+        assert open_native_engine(tmp_path / name, "fp32", VARIANTS) is None, name
 
 
 def test_a_folder_that_torch_refuses_or_warns_of_is_left_to_it(tmp_path):
@@ -101,9 +105,9 @@ def test_a_folder_that_torch_refuses_or_warns_of_is_left_to_it(tmp_path):
     weights = load_file(tmp_path / "unread" / "model.safetensors")
     more = {"bert.encoder.layer.0.attention.self.distance_embedding.weight": np.zeros((3, 2), np.float32)}
     save_file({**weights, **more}, tmp_path / "unread" / "model.safetensors")
-    assert open_native_engine(tmp_path / "whole", "fp32") is not None
+    assert open_native_engine(tmp_path / "whole", "fp32", VARIANTS) is not None
     for name in ("layers", "untied", "unread"):
-        assert open_native_engine(tmp_path / name, "fp32") is None, name
+        assert open_native_engine(tmp_path / name, "fp32", VARIANTS) is None, name
 
 
 @pytest.mark.parametrize("sizes", [{}, {"num_attention_heads": 1, "attention_head_size": 64}], ids=["", "fewer heads"])

@@ -18,7 +18,7 @@ from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.base import baseline_notes, undefined, with_intervals
 from bertie.metrics.confusion import leading
-from bertie.report import sections
+from bertie.runs.finetune_page import render_evaluation_page
 from bertie.runs.published import check_published, published, scored_as_published
 from bertie.tasks import task_name
 from bertie.tasks.sequence import with_positive
@@ -150,7 +150,7 @@ def _scores(
     files = {measures.output: json_bytes(report)} if measures.output else {}
     if measures.report and findings:
         name = "standard input" if source.standard_input else Path(path).name
-        page = sections.render_evaluation_page(
+        page = render_evaluation_page(
             f"Evaluation: {name}",
             f"{measures.name} on {'examples' if in_memory else path}",
             with_intervals(report),

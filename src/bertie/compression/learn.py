@@ -41,10 +41,10 @@ from bertie.compression.recipe import Recipe
 from bertie.errors import UsageError
 from bertie.files import atomic_write
 from bertie.infer.predict import Predictor
-from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
 from bertie.models.model import TorchModel
 from bertie.models.surgery import take_layers
+from bertie.tasks import Example
 from bertie.tasks.source import steps_of
 from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig

@@ -8,11 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.files import JsonObject
-from bertie.io.tables import Example
 from bertie.metrics.base import Counts, Float, ScoreCounter, Sums, Units, metric_range
 from bertie.metrics.confusion import Confusion, ListedConfusion
 from bertie.metrics.resample import Bootstrap
-from bertie.tasks import Prediction, Task
+from bertie.tasks import Example, Prediction, Task
 
 SCORE_SETTINGS = ("script", "strict", "frequent", "outside", "threshold", "positive")  # of a task, and the labels
 MOST, LEAST, COUNTED = 2000, 200, 4_000_000  # resamples: as many as count this many examples, within bounds

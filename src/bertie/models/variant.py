@@ -10,7 +10,7 @@ Custom code (auto_map) is refused with config.json, unknown modules of sentence-
 """
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -85,6 +85,12 @@ def refused_adapter(where: str, name: str, base: str = "", *, alone: bool) -> Da
         "model with peft, and use that folder: PeftModel.from_pretrained(model, "
         f"{where!r}).merge_and_unload().save_pretrained(NEW)."
     )
+
+
+def check_no_adapter(repository: str, files: Container[str]) -> None:
+    """Raises DataError for a repository with an adapter, alone or beside a model."""
+    if adapter := next((name for name in ADAPTERS if name in files), ""):
+        raise refused_adapter(repository, adapter, alone="config.json" not in files)
 
 
 def check_own_adapters(public: Mapping[str, object], where: str) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bertie import checksums
 from bertie.errors import BertieError, MissingFile, UsageError, model_hint
+from bertie.families import VARIANTS
 from bertie.folders import check_other
 from bertie.hub import names
 from bertie.infer import onnx_engine, rates
@@ -46,7 +47,7 @@ def without_torch(folder: Path, precision: str, device: str, engine: str) -> tup
         chosen = "fp32" if int8 else _precision(precision, engine)
         if chosen is None or not any((folder / name).is_file() for name in TOKENIZER_FILES):
             return None
-        native = open_native_engine(folder, "bf16" if chosen == "bf16" else "fp32")
+        native = open_native_engine(folder, "bf16" if chosen == "bf16" else "fp32", VARIANTS)
         if native is None:
             return None
         tokenizer = Tokenizer.load(folder)

@@ -56,7 +56,7 @@ class PackedModel:
     sizes: tuple[int, ...]
     eps: float
     pieces: list[tuple[str, float]]
-    weights: dict[str, NDArray[Any]]
+    weights: dict[str, NDArray[np.generic]]
 
 
 def folder(package: Path, cache: Path) -> Path:
@@ -159,7 +159,7 @@ def _pieces(reader: _Reader) -> Iterator[tuple[str, float]]:
         yield text[begin:end].decode(), float(score)
 
 
-def _weights(reader: _Reader) -> Iterator[tuple[str, NDArray[Any]]]:
+def _weights(reader: _Reader) -> Iterator[tuple[str, NDArray[np.generic]]]:
     (count,) = reader.next("<i")
     for _ in range(count):
         (length,) = reader.next("<H")

@@ -9,9 +9,9 @@ from typing import Any, Self
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from bertie.api.model import Model, load
-from bertie.folders import FOLDER_KINDS, new_folder
-from bertie.sklearn.inputs import ColumnValues, InputError, Texts, rows_of
+from bertie import Model, load
+from bertie.apps.sklearn.inputs import ColumnValues, InputError, Texts, rows_of
+from bertie.platform import FolderKind
 
 
 class ModelFiles:
@@ -80,7 +80,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no
         Raises UsageError for a folder with files.
         """
         source = self.folder_
-        with new_folder(Path(folder), FOLDER_KINDS["model"], overwrite=overwrite) as target:
+        with FolderKind.named("model").new(Path(folder), overwrite=overwrite) as target:
             shutil.copytree(source, target, dirs_exist_ok=True)
         return Path(folder)
 

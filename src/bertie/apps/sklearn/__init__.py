@@ -7,8 +7,8 @@ learns from all rows that it is given, and answers with the engine and the numbe
 `bertie.embed`.
 """
 
-from bertie.sklearn.embedder import TextEmbedder
-from bertie.sklearn.estimators import TextClassifier, TextRegressor
-from bertie.sklearn.inputs import InputError
+from bertie.apps.sklearn.embedder import TextEmbedder
+from bertie.apps.sklearn.estimators import TextClassifier, TextRegressor
+from bertie.apps.sklearn.inputs import InputError
 
 __all__ = ["InputError", "TextClassifier", "TextEmbedder", "TextRegressor"]

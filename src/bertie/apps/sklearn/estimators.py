@@ -4,7 +4,7 @@ N rows · L labels
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from typing import Any, Self
@@ -15,13 +15,9 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, type_of_target
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d
 
-from bertie.api.finetune import Loss, finetune
-from bertie.api.results import Predictions
-from bertie.console import console, counted
-from bertie.errors import Stopped, UsageError, nearest
-from bertie.io.memory import PAIR_FIELDS
-from bertie.sklearn.base import ModelFiles, TextEstimator
-from bertie.sklearn.inputs import (
+from bertie import Predictions, finetune
+from bertie.apps.sklearn.base import ModelFiles, TextEstimator
+from bertie.apps.sklearn.inputs import (
     Array,
     ColumnValues,
     InputError,
@@ -37,6 +33,7 @@ from bertie.sklearn.inputs import (
     names_of,
     weights_of,
 )
+from bertie.platform import BertieError, UsageError, console, nearest
 
 _UNREACHED_STEP = 10**9  # steps
 WHOLE: dict[str, object] = {  # settings of a run that learns from all rows and measures nothing
@@ -62,7 +59,7 @@ class FineTuned(TextEstimator):
         max_length: int = 128,
         weight_decay: float | None = None,
         warmup: float | None = None,
-        loss: Loss = "usual",
+        loss: str | Callable[..., Any] = "usual",
         patience: int | None = None,
         lora: int | None = None,
         tabular: Sequence[str] | Sequence[int] = (),
@@ -103,11 +100,13 @@ class FineTuned(TextEstimator):
         texts = [number for number, name in enumerate(names) if name not in self.tabular]
         if len(texts) not in (1, 2):
             raise InputError(
-                f"X has {counted(len(texts), 'column')} of texts; {type(self).__name__} reads one, or two for pairs. "
+                f"X has {len(texts)} columns of texts; {type(self).__name__} reads one, or two for pairs. "
                 'Choose them: X[["text"]]. `tabular` names columns of numbers and categories to read beside them.'
             )
         self._text_names = (
-            tuple(str(names[i]) for i in texts) if hasattr(self, "feature_names_in_") else PAIR_FIELDS[: len(texts)]
+            tuple(str(names[i]) for i in texts)
+            if hasattr(self, "feature_names_in_")
+            else ("text", "text_b")[: len(texts)]
         )
         self._tabular_names = tuple(map(str, self.tabular))
         self._places = [*texts, *([*names].index(name) for name in self.tabular)]
@@ -164,8 +163,10 @@ class FineTuned(TextEstimator):
                     precision=self.precision,
                     settings={**whole, **fixed, **(self.settings or {})},
                 )
-            except Stopped as stopped:
-                raise KeyboardInterrupt(stopped.message) from None
+            except BertieError as error:
+                if error.code != "stopped":
+                    raise
+                raise KeyboardInterrupt(error.message) from None
             if not run.finished:  # the stop button of a notebook
                 raise KeyboardInterrupt("The fit was stopped.")
             results: Mapping[str, Any] = run.results
@@ -220,7 +221,7 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
         warmup: float | None = None,
         class_weight: str | Mapping[str, float] | Mapping[int, float] | None = None,
         sampling: str = "natural",
-        loss: Loss = "usual",
+        loss: str | Callable[..., Any] = "usual",
         label_smoothing: float = 0.0,
         optimize: str = "",
         positive: object = None,

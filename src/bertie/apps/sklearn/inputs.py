@@ -8,13 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight
 
-from bertie.console import counted
-from bertie.errors import BertieError, DataError
-from bertie.infer.texts import each_row
-from bertie.io.lines import BadRecord
-from bertie.io.memory import frame_of, is_missing
-from bertie.io.table_format import Columns
-from bertie.io.tables import Example, example
+from bertie.platform import BadRecord, BertieError, DataError, each_row, frame_of, is_missing
 
 Texts = object
 """A list, an array or a Series of texts, or a table of them."""
@@ -31,7 +25,7 @@ class InputError(DataError, ValueError):
         >>> from bertie.sklearn import TextEmbedder
         >>> TextEmbedder("runs/vectors").fit(["a text", None])
         Traceback (most recent call last):
-        bertie.sklearn.inputs.InputError: Row 2 of X: ...
+        bertie.apps.sklearn.inputs.InputError: Row 2 of X: ...
     """
 
 
@@ -91,17 +85,14 @@ def labels_of(y: Labels) -> Array:
 def names_of(classes: Array) -> list[str]:
     """Returns the names of classes in the model: themselves, or "class 0" ... where a table would change one."""
     names = [str(one) for one in classes]
-    read = [example({"text": "a", "label": name}, Columns(("text",), "label")) for name in names]
-    same = all(isinstance(one, Example) and one.label == name for one, name in zip(read, names, strict=True))
+    same = all(name and name == name.strip() and name[0] not in "[{" for name in names)
     return names if same and len({*names}) == len(names) else [f"class {i}" for i in range(len(names))]
 
 
 def check_lengths(rows: Sequence[ColumnValues], labels: Array) -> None:
     """Raises InputError for another number of labels than of rows."""
     if len(rows) != len(labels):
-        raise InputError(
-            f"X has {counted(len(rows), 'row')} and y has {counted(len(labels), 'label')}. Give each its own."
-        )
+        raise InputError(f"X has {len(rows):,} rows and y has {len(labels):,} labels. Give each its own.")
 
 
 def weights_of(sample_weight: object, rows: Sequence[ColumnValues]) -> list[float] | None:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from bertie.infer.embed import Vector
-from bertie.sklearn.base import ModelFiles, TextEstimator
-from bertie.sklearn.inputs import ColumnValues, Texts, as_input_errors, list_row_texts
+from bertie.apps.sklearn.base import ModelFiles, TextEstimator
+from bertie.apps.sklearn.inputs import ColumnValues, Texts, as_input_errors, list_row_texts
 
 
 class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstimator):  # type: ignore[misc]
@@ -73,14 +73,14 @@ class TextEmbedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TextEstima
         self._files = files
         return self
 
-    def transform(self, X: Texts) -> Vector:
+    def transform(self, X: Texts) -> NDArray[np.float32]:
         """Returns the vector of each row. (N, W) float32"""
         check_is_fitted(self)
         rows = self._rows(X)
         list_row_texts(rows)
         return self._vectors(rows, self._files)
 
-    def _vectors(self, rows: Sequence[ColumnValues], files: ModelFiles) -> Vector:
+    def _vectors(self, rows: Sequence[ColumnValues], files: ModelFiles) -> NDArray[np.float32]:
         """Returns the vectors of the columns of rows, side by side. (N, W)"""
         model = files.model(self.device)
         options = {name: value for name, value in self.get_params().items() if name not in ("model", "device")}
