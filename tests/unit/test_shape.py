@@ -175,8 +175,8 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (68_061, 45_000),
-    core_files: (390, 290),
+    core_lines: (67_992, 45_000),
+    core_files: (382, 290),
     imports_inside_functions: (55, 60),
     uses_of_any: (552, 600),
     asserts: (43, 50),
