@@ -14,7 +14,7 @@ from bertie.data.fixed_shapes import with_fixed_shape
 from bertie.models.model import TorchModel
 from bertie.nn.varlen import Varlen
 from bertie.objectives.mlm import MaskedLM
-from bertie.objectives.nsp import NextSentence
+from bertie.objectives.pair import NextSentence
 from bertie.train.graphs import RecordedPasses, RecordedShape
 from bertie.train.step import backward
 from tests.unit.test_fixed_shapes import SIZE, TASKS, labelled

@@ -24,9 +24,8 @@ import numpy as np
 
 from bertie.evaluation.compare import PairedDifference
 from bertie.files import JsonObject
-from bertie.io.tables import Example
 from bertie.metrics.tags import OUTSIDE, rewrite
-from bertie.tasks import Prediction, Task
+from bertie.tasks import Example, Prediction, Task
 from bertie.tasks.capabilities import Embeds, Tags
 from bertie.tasks.tagging import words_of
 

@@ -12,12 +12,10 @@ from torch import Tensor, nn
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput
-from bertie.models.heads.base import Head, Needs
-from bertie.models.heads.global_tokens import seen_by_all
+from bertie.models.heads.base import Head, Needs, seen_by_all
 from bertie.models.heads.vocabulary import VocabularyHead
-from bertie.models.int8 import Int8Weight
+from bertie.models.int8 import Int8Weight, PackedWeight
 from bertie.models.kinds import Window
-from bertie.models.packed import PackedWeight
 from bertie.models.saving import save_model
 from bertie.models.sentence import SentenceModules
 from bertie.models.variant import Variant

@@ -20,8 +20,7 @@ from bertie.data.order import MixedOrder, Order
 from bertie.data.sequences import STANDS, VECTORS, Arrays, Int, Sequences, ranges, spread_positions
 from bertie.errors import DataError
 from bertie.io.tables import Example
-from bertie.text.encoding import longest_first
-from bertie.text.frame import Frame
+from bertie.text.encoding import Frame, longest_first
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
