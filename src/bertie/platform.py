@@ -18,7 +18,7 @@ _MODULES = {
     "console": "console",
     "costs.catalog": "ProcessorCatalog=Catalog",
     "data.sequences": "Sequences",
-    "errors": "BertieError DataError UsageError nearest",
+    "errors": "BertieError DataError UsageError WrongModel nearest",
     "evaluation.compare": "PairedDifference SeedSummary",
     "files": "File",
     "folders": "FolderKind",
@@ -62,7 +62,7 @@ __all__ = [
     "ModelFolder", "ModelInternals", "OnnxEngine", "PairHead", "PairedDifference", "PlainText", "Prediction",
     "Predictor", "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry", "Report", "RunPlan",
     "SeedSummary", "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps", "TableFormat",
-    "TableOptions", "TextPipeline", "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments",
+    "TableOptions", "TextPipeline", "TorchModel", "Traffic", "UsageError", "WrongModel", "batches", "checked_arguments",
     "comma_names", "console", "gptq", "grouped", "nearest", "option", "quantity", "readable_texts", "tag_entities",
 ]
 # fmt: on
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from bertie.console import console
     from bertie.costs.catalog import Catalog as ProcessorCatalog
     from bertie.data.sequences import Sequences
-    from bertie.errors import BertieError, DataError, UsageError, nearest
+    from bertie.errors import BertieError, DataError, UsageError, WrongModel, nearest
     from bertie.evaluation.compare import PairedDifference, SeedSummary
     from bertie.files import File
     from bertie.folders import FolderKind

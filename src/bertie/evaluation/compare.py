@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.errors import DataError, UsageError
+from bertie.errors import NoRows, UsageError
 from bertie.files import JsonObject
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
@@ -134,7 +134,7 @@ class PairedDifference:
         def counted(task: Task, column: int, numbers: NDArray[np.int64], *, listed: bool = False) -> ScoreCounter:
             scores = task.scores()
             if listed and type(scores) is Confusion:
-                scores = ListedConfusion(scores.labels, scores.outside, scores.positive)
+                scores = ListedConfusion(scores.labels, scores.outside, scores.positive, costs=scores.costs)
             task.count(scores, examples[numbers].tolist(), answers[column][numbers].tolist())
             return scores
 
@@ -218,7 +218,7 @@ def against(
         and not any(isinstance(x, BadRecord) for x in answers)
     ]
     if not rows:
-        raise DataError(f"{path} contains no labeled example that both models can read.")
+        raise NoRows(f"{path} contains no labeled example that both models can read.")
 
     left_out = len(examples) - len(rows)
     notes = [f"{left_out:,} of {len(examples):,} rows skipped: not readable for both models"] if left_out else []

@@ -32,6 +32,7 @@ from bertie.platform import (
     TableFormat,
     TorchModel,
     UsageError,
+    WrongModel,
     console,
     nearest,
 )
@@ -160,7 +161,7 @@ def chosen_sets(
     chosen = [name for name in there if name in can and (not request.sets or name in request.sets)]
     lacking = {name: f"it needs {lacks[name]}" for name in there if lacks[name] and not request.sets}
     if not chosen:
-        raise UsageError(f"This model can have none of the sets given. It can have: {', '.join(can)}.")
+        raise WrongModel(f"This model can have none of the sets given. It can have: {', '.join(can)}.")
     for name, reason in lacking.items():
         console.warn(f"{name} is left out: {reason}.")
     return chosen, lacking
