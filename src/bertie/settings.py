@@ -44,6 +44,11 @@ class Config(BaseModel):
         return load_config(cls, path, overrides, **values)
 
     @classmethod
+    def passed_as(cls, key: str) -> str:
+        """Returns the end of an error about a key that is an option of the command."""
+        return "Pass the option {} (in Python, the argument {}).".format(*cls.options[key])
+
+    @classmethod
     def kind_of(cls, path: list[str], tree: Mapping[str, object]) -> tuple[object, list[str]]:
         """Returns the type of the setting with the first of some names, and the names inside of it.
 
@@ -154,7 +159,7 @@ def _refusing(kind: type[Config]) -> Iterator[None]:
         first = next((e for e in errors if e["type"] == "extra_forbidden"), deepest)
         where = [str(part) for part in first["loc"] if "[" not in str(part)]  # that is a kind of value, not a name
         if first["type"] == "extra_forbidden" and where[-1] in kind.options:
-            raise UnknownName(f"Unknown key {'.'.join(where)!r}. {passed_as(kind.options[where[-1]])}") from None
+            raise UnknownName(f"Unknown key {'.'.join(where)!r}. {kind.passed_as(where[-1])}") from None
         if first["type"] == "extra_forbidden":
             elsewhere = [name for name in _names(kind) if name.rpartition(".")[2] == where[-1]]
             elsewhere += [name for name in (kind.also_called.get(where[-1]),) if name]
@@ -165,11 +170,6 @@ def _refusing(kind: type[Config]) -> Iterator[None]:
             raise UsageError(f"{'.'.join(where)} is missing: {_help(kind, where)}") from None
         problem = f"{'.'.join(where)}: {first['msg']} (the value is {first['input']!r})."
         raise UsageError(f"{problem} {_help(kind, where)}") from None
-
-
-def passed_as(option: tuple[str, str]) -> str:
-    """Returns the end of an error about a key that is an option of the command."""
-    return f"Pass the option {option[0]} (in Python, the argument {option[1]})."
 
 
 def _names(kind: type[Config], before: str = "") -> Iterator[str]:

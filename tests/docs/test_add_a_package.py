@@ -12,7 +12,7 @@ import pytest
 import bertie
 from bertie.api.register import TABLES, _Kind
 from bertie.data import corpus
-from packages import blocks, install, python, run
+from packages import answer_of_server, blocks, install, python, run
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-package.md"
 
@@ -121,13 +121,6 @@ other = bertie.load("sentiment-ko", engine="torch").predict(rows)
 assert first.labels == again.labels == other.labels
 numpy.testing.assert_allclose(first.probabilities, other.probabilities, atol=1e-6)
 """
-SERVED = """
-import json, urllib.request, bertie
-with bertie.serve({"sentiment": "sentiment-ko"}, port=0, engine="remembering") as server:
-    body = json.dumps({"inputs": "정말 좋다"}).encode()
-    request = urllib.request.Request(f"{server.url}/predict", body, {"Content-Type": "application/json"})
-    print(json.load(urllib.request.urlopen(request))[0]["label"])
-"""
 
 
 def test_the_engine_in_predict_and_serve(code: Path, tmp_path: Path) -> None:
@@ -140,7 +133,8 @@ def test_the_engine_in_predict_and_serve(code: Path, tmp_path: Path) -> None:
     assert ran.stat().st_size > after_python > 0
     assert "Unknown engine 'remembering'. Choices: auto, native, torch." in run(None, *command, "remembering", code=2)
     before_serving = ran.stat().st_size
-    assert python(code, SERVED).strip() == "positive"
+    answer = answer_of_server(code, "sentiment-ko", "정말 좋다", engine="remembering")
+    assert answer[0]["label"] == "positive"
     assert ran.stat().st_size > before_serving
     refused = run(None, "serve", "sentiment-ko", "--engine", "remembering", code=2)
     assert "Unknown engine 'remembering'" in refused

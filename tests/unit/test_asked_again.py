@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bertie import families
-from bertie.cli.table import app
+from bertie.apps.cli.table import app
 from bertie.errors import OutputExists, UsageError
 from bertie.files import read_json
 from bertie.folders import FolderKind, made_once

@@ -9,16 +9,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bertie import families
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, key
 from bertie.data.fixed_shapes import with_fixed_shape
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws, key
 from bertie.data.sequences import Sequences
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed, rounded
 from bertie.nn.varlen import Varlen
 from bertie.objectives.base import Objective
 from bertie.objectives.mlm import MaskedLM
-from bertie.objectives.nsp import NextSentence
+from bertie.objectives.pair import NextSentence
 from bertie.tasks.multilabel import MultiLabelTask
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.sequence import SequenceTask
@@ -166,6 +166,21 @@ def test_a_batch_is_filled_up_to_a_larger_shape() -> None:
     assert filled is not None
     assert RecordedShape.of(filled, axes, first=True) == larger
     assert [len(x) for x in tensors_of(filled)] == [len(x) for x in tensors_of(with_fixed_shape(large, axes, 512))]  # type: ignore[arg-type]
+
+
+def test_batches_of_any_size_have_few_shapes() -> None:
+    """As in inference: a text alone, and as many as a server has at once."""
+    rng, shapes = np.random.default_rng(0), set()
+    for _ in range(500):
+        lengths = rng.integers(3, 120, rng.integers(1, 9)).tolist()
+        fixed = with_fixed_shape(batch_of(lengths), {}, 512, any_size=True)
+        assert fixed is not None
+        bounds = fixed.packed.cu_seqlens
+        assert len(fixed.input_ids) == int(bounds[-1]) >= sum(lengths)
+        assert int(bounds.diff().min()) > 0
+        assert bounds[: len(lengths) + 1].diff().tolist() == lengths
+        shapes.add((len(fixed.input_ids), fixed.layout.max_seqlen, len(bounds)))
+    assert len(shapes) < 75
 
 
 def test_batches_that_have_no_fixed_shape() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import bertie
 from bertie import families
-from bertie.cli import tables
+from bertie.apps.cli import tables
 from bertie.errors import UsageError
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import read_examples as read

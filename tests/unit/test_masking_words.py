@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from batches import sequences_of
-from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary, choose_tokens, masking_of
+from bertie.data.order import Draws, key
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train_vocabulary
 

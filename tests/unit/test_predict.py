@@ -14,7 +14,6 @@ import torch
 
 import bertie
 from bertie import families
-from bertie.cli.main import main
 from bertie.console import Verbosity, console
 from bertie.errors import DataError, UsageError, WrongModel
 from bertie.infer import predict as module
@@ -25,6 +24,7 @@ from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.models.config import EncoderConfig
 from bertie.models.heads.vocabulary import MaskedLMHead
+from bertie.program import main
 from bertie.runs.weights import load_model
 from bertie.tasks import SequenceTask, with_task
 from bertie.tasks.source import batch_of_examples

@@ -12,7 +12,7 @@ import pytest
 from bertie.apps.search.index import index
 from bertie.apps.search.models import embed_texts, passage_relevance, span_answers
 from bertie.apps.search.searcher import Searcher
-from bertie.errors import UsageError, WrongModel
+from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.runs.weights import load_model as load_module
 from serving import make_models
@@ -48,7 +48,7 @@ def test_relevance_is_the_log_odds_or_the_score_of_a_pair(models: dict[str, Path
     assert passage_relevance(predictor(models["choice"]), QUESTION, []) == []
     with pytest.raises(UsageError, match="gives no vectors"):
         embed_texts(predictor(models["rank"]), TEXTS)
-    with pytest.raises(WrongModel):
+    with pytest.raises(UsageError, match="cannot rank"):
         passage_relevance(predictor(models["span"]), QUESTION, TEXTS)
 
 

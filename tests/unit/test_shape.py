@@ -175,9 +175,9 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (71_929, 45_000),
-    core_files: (444, 290),
-    imports_inside_functions: (58, 60),
+    core_lines: (68_615, 45_000),
+    core_files: (391, 290),
+    imports_inside_functions: (55, 60),
     uses_of_any: (552, 600),
     asserts: (43, 50),
     longest_function: (70, 80),

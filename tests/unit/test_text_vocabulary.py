@@ -9,7 +9,7 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers, processors, trainers
 from typer.testing import CliRunner
 
-from bertie.cli.table import app
+from bertie.apps.cli.table import app
 from bertie.console import console
 from bertie.errors import DataError, NoRows, UsageError
 from bertie.text import vocabulary

@@ -14,8 +14,7 @@ import bertie as package
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.tables import Example
 from bertie.metrics.base import verdict, wilson
-from bertie.metrics.calibration import Selective
-from bertie.metrics.conformal import SetCounts, rows_needed, set_cut
+from bertie.metrics.calibration import Selective, SetCounts, rows_needed, set_cut
 from bertie.metrics.thresholds import choose_threshold
 from bertie.tasks import SequenceTask
 from serving import live

@@ -9,7 +9,7 @@ from test_pretrain import documents, home, make_corpus, settings, thread
 from typer.testing import CliRunner
 
 from bertie import checksums
-from bertie.cli.table import app
+from bertie.apps.cli.table import app
 from bertie.console import console
 from bertie.data.corpus import covered
 from bertie.errors import BertieError, DataError, OutputExists, UsageError

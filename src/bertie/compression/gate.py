@@ -24,8 +24,8 @@ from bertie.infer.engine import Engine
 from bertie.infer.native_engine import unsupported
 from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
-from bertie.io.tables import Example
 from bertie.models.model import TorchModel
+from bertie.tasks import Example
 from bertie.tasks.source import encode_examples
 
 LEAST_TEXTS = 20  # for each of the two parts; a first percentile of fewer says nothing

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from bertie.console import console
 from bertie.data.batch import Batch
 from bertie.errors import DataError, UsageError
-from bertie.io.tables import Example
 from bertie.models.model import TorchModel
-from bertie.tasks import Task
+from bertie.tasks import Example, Task
 from bertie.tasks.source import TaskSource
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.base import Trainable

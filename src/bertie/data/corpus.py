@@ -25,11 +25,11 @@ import xxhash
 from bertie import checksums
 from bertie.console import console
 from bertie.data import card, dedup, executors
+from bertie.data.card import Statistics
 from bertie.data.decontaminate import Evaluation
 from bertie.data.filters import Filters
 from bertie.data.prepare import EVALUATION, CorpusConfig, CorpusPart, prepare, read_part_facts
 from bertie.data.shards import SHARDS_FORMAT, Int64, Shards, ShardWriter, decode_texts, read_manifest
-from bertie.data.statistics import Statistics
 from bertie.data.tokens import encode_corpus
 from bertie.errors import DataError, NoRows, OtherSettings, OutputExists
 from bertie.files import JsonObject, atomic_write, file_hash, some_of

@@ -25,12 +25,11 @@ import numpy as np
 
 from bertie.evaluation.compare import PairedDifference
 from bertie.files import JsonObject
-from bertie.io.tables import Example
 from bertie.metrics.base import MEAN_COST
 from bertie.metrics.confusion import Confusion
 from bertie.metrics.tags import OUTSIDE, rewrite
 from bertie.metrics.thresholds import cost_of
-from bertie.tasks import Prediction, Task
+from bertie.tasks import Example, Prediction, Task
 from bertie.tasks.capabilities import Embeds, Tags
 from bertie.tasks.tagging import words_of
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from bertie.evaluation.baselines import cross_fitted
 from bertie.files import JsonObject
-from bertie.io.tables import Example
-from bertie.tasks import Prediction, Task
+from bertie.tasks import Example, Prediction, Task
 
 Int = NDArray[np.int64]
 

@@ -16,9 +16,9 @@ from bertie.families.bert import (
     old_names,
     sized_bert,
 )
+from bertie.models.codec import WeightTable
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, MaskedLMConfig, SequenceConfig
 from bertie.models.kinds import Learned
-from bertie.models.names import WeightTable
 from bertie.models.variant import Variant
 
 ROBERTA_BASE = replace(

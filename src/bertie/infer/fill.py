@@ -14,7 +14,7 @@ from bertie.data.sequences import Sequences
 from bertie.errors import DataError, WrongModel
 from bertie.infer.batching import chunks_of_tokens, run_batches
 from bertie.infer.engine import Array, Engine
-from bertie.tasks.arrays import softmax
+from bertie.tasks.answerer import softmax
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 

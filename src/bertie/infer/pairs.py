@@ -16,7 +16,7 @@ from bertie.files import JsonObject, read_json
 from bertie.infer.batching import run_batches
 from bertie.infer.engine import Array, Engine, Facts
 from bertie.io.tables import Example
-from bertie.tasks.arrays import softmax
+from bertie.tasks.answerer import softmax
 from bertie.tasks.source import encode_examples
 from bertie.text.tokenizer import Tokenizer
 

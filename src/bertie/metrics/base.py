@@ -180,6 +180,15 @@ def baseline_notes(report: Mapping[str, object], metric: str = "") -> list[str]:
     return [] if beats else [sentence]
 
 
+def unknown_labels(scores: Json, most: int = 10) -> list[str]:
+    """Returns a note on labels that the model does not know; nothing where it knows all."""
+    if not (unknown := scores.get("unknown_labels")):
+        return []
+    names = ", ".join(f"{label!r} ({n:,})" for label, n in list(unknown.items())[:most])
+    more = f" and {len(unknown) - most:,} more" if len(unknown) > most else ""
+    return [f"Labels that are not among the model's labels count as errors: {names}{more}."]
+
+
 def with_intervals(report: Json) -> JsonObject:
     """Returns a score report (metrics/base.py) whose labels and calibration bins have 95% Wilson intervals.
 

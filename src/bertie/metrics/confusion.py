@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from bertie.files import Json, JsonObject
 from bertie.metrics.base import MEAN_COST, RESAMPLES, Float, MetricsOf, percent_points, ratio
-from bertie.metrics.calibration import Calibration, Selective
-from bertie.metrics.conformal import SetCounts
+from bertie.metrics.calibration import Calibration, Selective, SetCounts
 from bertie.metrics.thresholds import cost_of
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, WrongModel, WrongValue
 from bertie.models.config import EncoderConfig

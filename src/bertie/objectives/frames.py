@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from bertie.console import counted
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws
 from bertie.data.sequences import STANDS, UNSEEN, Sequences
 from bertie.errors import DataError, UsageError, WrongModel
 from bertie.models.config import EncoderConfig

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary, choose_tokens, ngram, prediction_counts
+from bertie.data.order import Draws
 from bertie.data.sequences import Sequences
 from bertie.errors import WrongModel, WrongValue
 from bertie.models.config import EncoderConfig

@@ -25,9 +25,8 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, unit_floats
-from bertie.data.masking import Vocabulary
-from bertie.data.rates import Rates
+from bertie.data.masking import Rates, Vocabulary
+from bertie.data.order import Draws, unit_floats
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError, WrongModel, WrongValue
 from bertie.models.config import EncoderConfig

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from bertie.console import console, counted
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Order, number_samples
+from bertie.data.order import Draws, Order, key, number_samples
 from bertie.data.pairing import PACKINGS
 from bertie.data.plans import (
     MAX_ROW_LENGTH,

@@ -19,11 +19,10 @@ from typing import Literal, TypeAlias
 
 from bertie.errors import DataError, WrongValue
 from bertie.io.columns import LookAhead, columns_of_numbers, find_columns
-from bertie.io.fields import Fields, Template, columns_in, is_template
+from bertie.io.fields import Fields, Template, columns_in, is_template, number_of
 from bertie.io.header import LABEL_COLUMNS
 from bertie.io.lines import BadRecord
 from bertie.io.memory import PAIR_FIELDS
-from bertie.io.numerals import number_of
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example, example
 from bertie.tasks.regression import RegressionTask

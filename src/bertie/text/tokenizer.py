@@ -24,7 +24,7 @@ from bertie.errors import BadFile, DataError, UsageError, WrongValue, arguments,
 from bertie.files import read_json, read_small, write_bytes, write_json
 from bertie.text.assemble import TOKEN_FLAGS, assemble_tokenizer, byte_files
 from bertie.text.bulk import SURROGATES, BulkEncoder, exact
-from bertie.text.encoding import Encoding, Truncation, fit_sizes, framed, whole_characters
+from bertie.text.encoding import Encoding, Frame, Truncation, find_frames, fit_sizes, framed, whole_characters
 from bertie.text.engine import (
     FILE_CLASS,
     MAX_FILE_BYTES,
@@ -38,7 +38,6 @@ from bertie.text.engine import (
     state,
 )
 from bertie.text.formats import BYTE_VOCABULARY, VOCABULARY, Format, find_format, find_special_tokens, guess
-from bertie.text.frame import Frame, find_frames
 from bertie.text.japanese import JapaneseWords
 from bertie.text.sentence import length_file
 from bertie.text.sentences import SpacedWords

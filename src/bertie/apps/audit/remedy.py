@@ -23,7 +23,7 @@ from torch import nn
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import Erasure, probe_accuracy, remedy
 from bertie.apps.audit.pairs import aligned
-from bertie.platform import DataError, File, Sequences, Swaps, TorchModel, UsageError, WrongModel, console
+from bertie.platform import DataError, File, Sequences, Swaps, TorchModel, UsageError, console
 
 PER_TEXT = 4  # tokens of a pair of texts, so that long texts do not dominate
 LEAST, MOST = 40, 2500  # pairs of texts
@@ -68,9 +68,10 @@ def list_places(model: TorchModel) -> list[VectorPlace]:
     if len(model.sentence.pooling) == 1 and not model.sentence.dense:
         places.append(VectorPlace("sentence vectors", model.sentence.pooling[0], None))
     if not places:
-        raise WrongModel(
+        raise UsageError(
             "This model has no part that can be changed: a masked-LM head, a pooler, or one way of pooling for "
-            "sentence vectors."
+            "sentence vectors.",
+            code="wrong-model",
         )
     return places
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from bertie import Tokenizer
 from bertie.apps.explain.attribution import ExplainedOutput, Target
 from bertie.apps.explain.words import NO_ANSWER, NO_WORDS, text_words
-from bertie.platform import DataError, Encoding, ModelInternals, TorchModel, UsageError, WrongModel, nearest
+from bertie.platform import DataError, Encoding, ModelInternals, TorchModel, UsageError, nearest
 
 _SPAN = 2  # outputs of a head for answers: start, end
 UNEXPLAINED = ("several", "pattern", "choice", "text2text")  # tasks whose prediction is not one of one head's logits
@@ -44,9 +44,10 @@ def question_of(
     facts = model.training_facts
     facts.check_texts_decide("bertie explain")
     if facts.task in UNEXPLAINED:
-        raise WrongModel(
+        raise UsageError(
             f"This model has the task {facts.task}, whose predictions cannot be explained. Labels, tags, answers, "
-            "numbers and masked words can."
+            "numbers and masked words can.",
+            code="wrong-model",
         )
     head = _head(model)
     if facts.texts not in (None, len(texts)):
@@ -109,7 +110,10 @@ def _probability(decisions: Decisions, at: Sequence[int], several: bool) -> Targ
 def _head(model: TorchModel) -> str:
     known = [name for name in model.heads if name not in ("pair", "nsp", "sop", "rtd", "bilm", "decoder", "parse")]
     if not known:
-        raise WrongModel("This model has no head whose predictions can be explained: it makes only vectors or pairs.")
+        raise UsageError(
+            "This model has no head whose predictions can be explained: it makes only vectors or pairs.",
+            code="wrong-model",
+        )
     return next((name for name in known if not ModelInternals(model).predicts_tokens(name)), known[0])
 
 
@@ -168,9 +172,10 @@ def _place_of_mask(name: str, encoding: Encoding, tokenizer: Tokenizer) -> int:
     """Returns the first mask of a text. Raises UsageError where there is none, and for a model that generates text."""
     mask, ids = tokenizer.special_id("mask"), encoding.ids
     if name == "lm":
-        raise WrongModel(
+        raise UsageError(
             "This model generates text, and only labels, tags, answers and masked words can be explained. Fine-tune an "
-            "encoder for the task, such as --task sequence."
+            "encoder for the task, such as --task sequence.",
+            code="wrong-model",
         )
     if mask is not None and mask not in ids and encoding.overflow:
         raise UsageError(
@@ -178,9 +183,10 @@ def _place_of_mask(name: str, encoding: Encoding, tokenizer: Tokenizer) -> int:
             "Pass only the part around the mask."
         )
     if mask is None or mask not in ids:
-        raise WrongModel(
+        raise UsageError(
             f"This model has no task head, so the text needs a mask: {tokenizer.special_tokens.get('mask', '[MASK]')}. "
-            "Or fine-tune the model first."
+            "Or fine-tune the model first.",
+            code="wrong-model",
         )
     return ids.index(mask)
 

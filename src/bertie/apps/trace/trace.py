@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import bertie
 from bertie import Tokenizer
 from bertie.apps.sample import table
-from bertie.platform import DataError, Encoding, ModelInternals, TorchModel, WrongModel
+from bertie.platform import DataError, Encoding, ModelInternals, TorchModel, UsageError
 
 _NUMBERS_SHOWN = 4  # numbers of a vector
 _VOCABULARY = 400  # of an untrained model: enough for the letters of any short text
@@ -106,8 +106,9 @@ def trace(model: TorchModel, text: str, *, seed: int = 0) -> list[Step]:
 
 def _needed(model: TorchModel) -> Tokenizer:
     if "mlm" not in model.heads:
-        raise WrongModel(
-            "This model has no masked-LM head. Use a model that was pre-trained to predict masked words, such as BERT."
+        raise UsageError(
+            "This model has no masked-LM head. Use a model that was pre-trained to predict masked words, such as BERT.",
+            code="wrong-model",
         )
     return model.text_tokenizer
 

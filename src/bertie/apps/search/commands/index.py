@@ -7,8 +7,10 @@ import typer
 
 import bertie
 from bertie.apps import search as app
+from bertie.apps.cli.options import grouped
+from bertie.apps.cli.shared import option
 from bertie.apps.search.commands.search import EmbedModel, SearchStore, Url
-from bertie.platform import DataError, SourceFiles, UsageError, console, grouped, option, quantity
+from bertie.platform import DataError, SourceFiles, UsageError, console, quantity
 
 if TYPE_CHECKING:
     from bertie.apps.search.index import Changes
