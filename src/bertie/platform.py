@@ -29,7 +29,6 @@ _MODULES = {
     "infer.traffic": "Traffic",
     "io.lines": "BadRecord",
     "io.memory": "frame_of is_missing",
-    "io.pydocs": "PythonModule=Module PythonPackage",
     "io.sources": "SourceFile SourceFiles",
     "io.table_format": "TableFormat",
     "io.tables": "Example SkipReport",
@@ -56,63 +55,13 @@ _MODULES = {
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
-    "ANSWER_SCRIPTS",
-    "NAMED_SETTINGS",
-    "BadRecord",
-    "BertieError",
-    "Bootstrap",
-    "Chart",
-    "Chooses",
-    "Compression",
-    "DataError",
-    "Encoding",
-    "Engine",
-    "Example",
-    "Facts",
-    "File",
-    "FolderKind",
-    "Html",
-    "Line",
-    "Masked",
-    "ModelCard",
-    "ModelFolder",
-    "ModelInternals",
-    "OnnxEngine",
-    "PairHead",
-    "PairedDifference",
-    "PlainText",
-    "Prediction",
-    "Predictor",
-    "ProcessorCatalog",
-    "PythonModule",
-    "PythonPackage",
-    "Recipe",
-    "Registry",
-    "Report",
-    "RunPlan",
-    "SeedSummary",
-    "Sequences",
-    "SkipReport",
-    "SourceFile",
-    "SourceFiles",
-    "Spans",
-    "Swaps",
-    "TableFormat",
-    "TextPipeline",
-    "TorchModel",
-    "Traffic",
-    "UsageError",
-    "batches",
-    "checked_arguments",
-    "console",
-    "each_row",
-    "frame_of",
-    "gptq",
-    "is_missing",
-    "nearest",
-    "quantity",
-    "readable_texts",
-    "tag_entities",
+    "ANSWER_SCRIPTS", "NAMED_SETTINGS", "BadRecord", "BertieError", "Bootstrap", "Chart", "Chooses", "Compression",
+    "DataError", "Encoding", "Engine", "Example", "Facts", "File", "FolderKind", "Html", "Line", "Masked",
+    "ModelCard", "ModelFolder", "ModelInternals", "OnnxEngine", "PairHead", "PairedDifference", "PlainText",
+    "Prediction", "Predictor", "ProcessorCatalog", "Recipe", "Registry", "Report", "RunPlan", "SeedSummary",
+    "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps", "TableFormat", "TextPipeline",
+    "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments", "console", "each_row", "frame_of",
+    "gptq", "is_missing", "nearest", "quantity", "readable_texts", "tag_entities",
 ]
 # fmt: on
 
@@ -139,8 +88,6 @@ if TYPE_CHECKING:
     from bertie.infer.traffic import Traffic
     from bertie.io.lines import BadRecord
     from bertie.io.memory import frame_of, is_missing
-    from bertie.io.pydocs import Module as PythonModule
-    from bertie.io.pydocs import PythonPackage
     from bertie.io.sources import SourceFile, SourceFiles
     from bertie.io.table_format import TableFormat
     from bertie.io.tables import Example, SkipReport

@@ -1,27 +1,62 @@
 """The metrics of a model on labeled rows in any form: alone, against a second model, and on changed texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
 from bertie.api import perturb
 from bertie.api.predicting import TextSource, check_columns
 from bertie.api.scores import Scores
-from bertie.errors import NoRows, UsageError
+from bertie.console import console
+from bertie.errors import DataError, NoRows, UsageError
 from bertie.evaluation.compare import PairedDifference
 from bertie.files import atomic_writes, check_new_file, json_bytes
+from bertie.infer.engine import Engine
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
+from bertie.infer.pseudo import PseudoPerplexity, pseudo_perplexity
+from bertie.infer.texts import each_row
 from bertie.io import memory
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
-from bertie.io.tables import Example
+from bertie.io.tables import Example, SkipReport, stream_examples
 from bertie.metrics.base import baseline_notes, undefined, with_intervals
 from bertie.metrics.confusion import leading
 from bertie.runs.finetune_page import render_evaluation_page
 from bertie.runs.published import check_published, published, scored_as_published
 from bertie.tasks import task_name
 from bertie.tasks.sequence import with_positive
+from bertie.text.tokenizer import Tokenizer
+
+
+def perplexity_of(
+    engine: Engine, tokenizer: Tokenizer, source: TextSource, limit: int | None, max_length: int | None
+) -> PseudoPerplexity:
+    """Returns the pseudo-perplexity of texts, with the rows that were skipped by reason. limit: of the rows."""
+    if not source.check_texts():
+        rows = ("" if isinstance(row, BadRecord) else str(row) for row in each_row(source.rows))  # type: ignore[arg-type]
+        return pseudo_perplexity(engine, islice(rows, limit), tokenizer=tokenizer, max_length=max_length)
+    skipped = SkipReport()
+    with source.table(keep=False) as (path, format):
+        try:
+            texts = _texts(stream_examples(path, format), limit, skipped)
+            scores = pseudo_perplexity(engine, texts, tokenizer=tokenizer, max_length=max_length)
+        except DataError as error:
+            raise DataError(f"{error} {skipped}." if skipped.total else str(error)) from None
+    if skipped.total:
+        console.warn(str(skipped))
+    return replace(scores, skipped=skipped.counts)
+
+
+def _texts(rows: Iterator[Example | BadRecord], limit: int | None, skipped: SkipReport) -> Iterator[str]:
+    """Yields the texts of rows, with progress."""
+    with console.progress("perplexity", limit, unit="texts") as advance:
+        for row in islice(rows, limit):
+            skipped.count(row)
+            if isinstance(row, Example):
+                yield " ".join(row.texts)
+            advance(1)
 
 
 @dataclass(frozen=True)
@@ -176,7 +211,7 @@ def check_comparable(a: Predictor, b: Predictor) -> None:
 
 
 def difference_between(
-    a: Predictor, b: Predictor, path: str | Path, format: TableFormat, *, seed: int = 0
+    a: Predictor, b: Predictor, path: str | Path, format: TableFormat
 ) -> tuple[dict[str, PairedDifference], list[str]]:
     """Compares two models of one task on one labeled file: the differences by metric, and notes on skipped rows.
 
@@ -200,4 +235,4 @@ def difference_between(
 
     left_out = len(examples) - len(rows)
     notes = [f"{left_out:,} of {len(examples):,} rows skipped: not readable for both models"] if left_out else []
-    return PairedDifference.of_rows(a.task, b.task, rows, seed=seed), notes
+    return PairedDifference.of_rows(a.task, b.task, rows), notes

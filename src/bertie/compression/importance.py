@@ -66,11 +66,9 @@ class Importance:
         return importance(model, task, judged(task, examples, tokenizer, max_length=max_length), parts=(HEADS,))
 
 
-def judged(
-    task: Task, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, most: int = JUDGED
-) -> list[Batch]:
+def judged(task: Task, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int) -> list[Batch]:
     """Returns batches of the first labeled examples. Raises DataError if there are none."""
-    known = [example for example in examples if example.label is not None][:most]
+    known = [example for example in examples if example.label is not None][:JUDGED]
     if not known:
         raise DataError("The examples have no labels, which pruning needs. Name the column of the labels: --label.")
     encoded = task.encode(known, tokenizer, max_length=max_length, too_long="truncate")

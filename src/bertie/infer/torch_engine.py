@@ -14,7 +14,7 @@ from bertie.infer.recorded import RecordedForwards
 from bertie.models.biaffine import LAST
 from bertie.models.facts import POOLED, Facts, parse_layer_output
 from bertie.models.generation import GenerationConfig, writing_of
-from bertie.models.heads.parse import with_last_pieces
+from bertie.models.heads.token import with_last_pieces
 from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.model import SUMMARY
 from bertie.models.pooling import pool

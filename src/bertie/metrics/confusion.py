@@ -231,10 +231,10 @@ def leading(metrics: tuple[str, ...], report: Json) -> tuple[str, ...]:
     return tuple(name for name in metrics if name in report) or metrics  # rows of another kind have other metrics
 
 
-def most_confused(pairs: Mapping[tuple[str, str], int], most: int = CONFUSED) -> list[list[Any]]:
+def most_confused(pairs: Mapping[tuple[str, str], int]) -> list[list[Any]]:
     """Returns the most frequent errors, each as [true, predicted, count]."""
     wrong = ([truth, predicted, n] for (truth, predicted), n in pairs.items() if truth != predicted)
-    return heapq.nsmallest(most, wrong, key=lambda row: (-row[2], row[:2]))
+    return heapq.nsmallest(CONFUSED, wrong, key=lambda row: (-row[2], row[:2]))
 
 
 def sums(cells: LabelCells, counts: Int | Float, labels: int) -> tuple[Float, Float, Float]:

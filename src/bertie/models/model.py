@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from bertie.errors import UsageError, WrongModel
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput
-from bertie.models.heads.base import Head, Needs
-from bertie.models.heads.global_tokens import seen_by_all
+from bertie.models.heads.base import Head, Needs, seen_by_all
 from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.int8 import Int8Weight, PackedWeight
 from bertie.models.kinds import Window

@@ -27,7 +27,7 @@ from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
-from bertie.models.heads.bilm import BiLMHead
+from bertie.models.heads.vocabulary import BiLMHead
 from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:

@@ -21,11 +21,11 @@ from bertie.models.files import weight_files
 from bertie.models.variant import CONFIG as MODEL_CONFIG
 from bertie.report.charts import Line
 from bertie.report.page import Report
-from bertie.report.training import Curve, TrainingReport
 from bertie.report.values import number, quantity, setting_text
 from bertie.runs.config import OF_FOLDS, FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results, seed_runs
 from bertie.runs.layout import MODEL
+from bertie.runs.page import Curve, TrainingReport
 from bertie.runs.verify import run_config
 from bertie.settings import flatten
 from bertie.train import log

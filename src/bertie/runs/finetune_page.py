@@ -17,13 +17,12 @@ from bertie.metrics.base import undefined, unknown_labels, verdict, with_interva
 from bertie.report import sections
 from bertie.report.charts import Chart, Line
 from bertie.report.page import Html, Report
-from bertie.report.training import Curve, TrainingReport
 from bertie.report.values import interval as between
 from bertie.report.values import metric_name, number, quantity
 from bertie.runs import balance, calibration, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.folder import CONFIG, REPORT, RESULTS, read_findings, read_results
-from bertie.runs.page import describe_origin
+from bertie.runs.page import Curve, TrainingReport, describe_origin
 from bertie.runs.verify import run_config
 from bertie.settings import flatten
 from bertie.tasks.datasets import DATASETS

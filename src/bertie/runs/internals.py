@@ -23,7 +23,7 @@ from bertie.io.tables import Example
 from bertie.models.biaffine import LAST
 from bertie.models.encoder import EncoderOutput
 from bertie.models.facts import OF_ENCODER, Facts
-from bertie.models.heads.parse import with_last_pieces
+from bertie.models.heads.token import with_last_pieces
 from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.kinds import Alternating, Full
 from bertie.models.loss import LossTerm

@@ -32,7 +32,7 @@ class Setting:
     """A field of a config, read from its source code. default: None where it has none or an empty one."""
 
     type: str
-    default: Any
+    default: object
     help: str
 
 

@@ -16,7 +16,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from bertie.errors import DataError, nearest
+from bertie.platform import DataError, nearest
 
 STDLIB = "stdlib"
 SUFFIXES = {".py", ".pyi", ".rst", ".md"}
