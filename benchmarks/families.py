@@ -228,7 +228,7 @@ def pretrained(table: Table, row: Row, seed: int, rate: float) -> dict[str, Any]
         seconds = round(time.process_time() - began)
         return {"steps": steps, "tokens": steps * planned["tokens_per_step"], "seconds": seconds, **facts, **valid}
 
-    return measured(run.with_suffix(".json"), measure)
+    return measured(run.parent / f"{run.name}.json", measure)
 
 
 def measure_row(table: Table, row: Row, seed: int) -> dict[str, Any]:
