@@ -1,4 +1,4 @@
-"""Measures training on an NVIDIA GPU part by part, and keeps each part's lines as JSON.
+"""Measures training and inference on an NVIDIA GPU part by part, and keeps each part's lines as JSON.
 
     python benchmarks/gpu.py --output benchmarks/results/gpu-h200.jsonl
 
@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import finetune, kernels, pretrain
+from benchmarks import finetune, gpu_infer, kernels, pretrain
 
 BERTIE, TRAINER, COMPILED = "bertie bf16", "transformers best", "transformers compiled"
 Lines = list[dict[str, Any]]
@@ -33,6 +33,8 @@ PARTS: dict[str, Callable[[], Lines]] = {
         memory=False,
         only=(BERTIE, TRAINER),
     ),
+    "embed-6x384": partial(gpu_infer.measure, "6x384"),
+    "embed-base": partial(gpu_infer.measure, "base", count=20_000),
     "large-128": _pretrain("large", 128, 128),
     "base-512": _pretrain("base", 64, 512),
     "mini-128": _pretrain("mini", 256, 128),
@@ -59,7 +61,8 @@ def main() -> None:
             file.writelines(json.dumps({"part": part, **cell}) + "\n" for cell in cells)
         for cell in cells:
             rate = cell.get("tokens_per_s") or cell["examples_per_s"]
-            print(part, cell["runner"], f"{rate:,.0f} a second", cell.get("times_quicker_than", ""), flush=True)
+            alone = f"p50 {cell['p50_ms']} ms" if "p50_ms" in cell else ""
+            print(part, cell["runner"], f"{rate:,.0f} a second", alone, cell.get("times_quicker_than", ""), flush=True)
 
 
 if __name__ == "__main__":

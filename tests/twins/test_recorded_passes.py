@@ -3,7 +3,7 @@
 Without a GPU, triton's interpreter runs the kernels on the CPU, and nothing is recorded.
 """
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -74,7 +74,8 @@ def test_passes_are_those_of_the_formulas(name: str, passes: int) -> None:
     model = model_of(task)
     recorded = RecordedPasses(model, task, DEVICE)
     for step in range(5 if ON_GPU else 2):
-        batches = [labelled(name, LENGTHS, step + 10 * i) for i in range(passes)]
+        # different lengths, and the same shape: a graph may keep nothing of the batch that it was recorded with
+        batches = [labelled(name, LENGTHS[step:] + LENGTHS[:step], step + 10 * i) for i in range(passes)]
         ours = gradients(model, task, batches, recorded)
         rough = formulas(model, task, batches)
         model.compute_dtype, dtype = None, model.compute_dtype
@@ -88,6 +89,26 @@ def test_passes_are_those_of_the_formulas(name: str, passes: int) -> None:
     if ON_GPU:
         assert RecordedPasses.fits(model, task, DEVICE, torch.bfloat16)
         assert recorded.recordings, "nothing was recorded"
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_pass_keeps_nothing_of_the_numbers_of_a_batch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph would take what was computed before it was recorded for constants."""
+    task, fixed = TASKS[name], with_fixed_shape(labelled(name, LENGTHS), TASKS[name].label_axes, 512)
+    assert fixed is not None
+    model, seen = model_of(task), list[set[str]]()
+    forward = task.forward
+
+    def watched(model: TorchModel, batch: Any) -> Any:
+        seen.append(set(vars(batch.layout)) - {field.name for field in fields(batch.layout)})
+        return forward(model, batch)
+
+    monkeypatch.setattr(type(task), "forward", lambda self, model, batch: watched(model, batch))
+    recorded, batch = RecordedPasses(model, task, DEVICE), fixed.to(DEVICE)
+    seeds = torch.zeros(recorded.sites, 2, dtype=torch.int32, device=DEVICE)
+    for _ in range(2):
+        recorded._pass(batch, torch.ones(len(task.counts(fixed.host)), device=DEVICE), seeds, True)
+    assert seen == [set(), set()]
 
 
 def formulas(model: TorchModel, task: Any, batches: list[Any]) -> dict[str, torch.Tensor]:

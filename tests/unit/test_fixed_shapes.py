@@ -168,6 +168,21 @@ def test_a_batch_is_filled_up_to_a_larger_shape() -> None:
     assert [len(x) for x in tensors_of(filled)] == [len(x) for x in tensors_of(with_fixed_shape(large, axes, 512))]  # type: ignore[arg-type]
 
 
+def test_batches_of_any_size_have_few_shapes() -> None:
+    """As in inference: a text alone, and as many as a server has at once."""
+    rng, shapes = np.random.default_rng(0), set()
+    for _ in range(500):
+        lengths = rng.integers(3, 120, rng.integers(1, 9)).tolist()
+        fixed = with_fixed_shape(batch_of(lengths), {}, 512, any_size=True)
+        assert fixed is not None
+        bounds = fixed.packed.cu_seqlens
+        assert len(fixed.input_ids) == int(bounds[-1]) >= sum(lengths)
+        assert int(bounds.diff().min()) > 0
+        assert bounds[: len(lengths) + 1].diff().tolist() == lengths
+        shapes.add((len(fixed.input_ids), fixed.layout.max_seqlen, len(bounds)))
+    assert len(shapes) < 75
+
+
 def test_batches_that_have_no_fixed_shape() -> None:
     batch = labelled("sequence", [5, 9])
     axes = SequenceTask.label_axes

@@ -93,6 +93,13 @@ class Batch:
         """Whether its shapes are those of other batches (fixed_shapes.py). Numbers are read of its `host` alone."""
         return isinstance(self.layout, Packed) and self.layout.fixed
 
+    def uncached(self) -> "Batch":
+        """Returns the same batch, whose layout holds nothing that was computed of its numbers.
+
+        A recorded graph would take such values for constants, and the next batch of its shape has other numbers.
+        """
+        return replace(self, layout=replace(self.layout))
+
     @property
     def positions(self) -> "Batch":
         """The batch whose layout and labels say which tokens are read: the original one, or this one where `fixed`."""

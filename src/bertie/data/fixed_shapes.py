@@ -18,25 +18,35 @@ from bertie.data.sequences import LabelAxis
 from bertie.nn.layout import Packed, rounded
 
 NO_TARGET = -1
-SPARE_ROWS_DIVISOR = 8  # at most an eighth of the rows belong to no text
+SPARE_ROWS_DIVISOR = 8  # at most an eighth of the rows belong to no text, beside those of the least
+_LEAST_ROWS = 64  # of a batch of any size, whose rows are a multiple: fewer take a GPU as long
+_SMALL_TOKENS = 4096  # up to which a batch of any size has coarser shapes: its time is that of reading the weights
 
 
 def with_fixed_shape(
-    batch: Batch, axes: Mapping[str, LabelAxis], longest: int, *, rows: int = 0, predictions: int = 0
+    batch: Batch,
+    axes: Mapping[str, LabelAxis],
+    longest: int,
+    *,
+    rows: int = 0,
+    predictions: int = 0,
+    any_size: bool = False,
 ) -> Batch | None:
     """Returns a batch in main memory with few different shapes; None for a batch that cannot have one.
 
     axes: the axis of every label. longest: tokens of the model's longest sequence. rows, predictions: the least of
-    them. The batch returned is `fixed`, and its `host` is the one given. A padded batch, one with features, and one
-    with other labels have no fixed shape.
+    them. any_size: whether batches have different numbers of sequences, as in inference; shapes are then coarser.
+    The batch returned is `fixed`, and its `host` is the one given. A padded batch, one with features, and one with
+    other labels have no fixed shape.
     """
     layout = batch.layout
     if not isinstance(layout, Packed) or batch.features is not None or batch.labels.keys() != axes.keys():
         return None
     if not layout.num_tokens or bool((layout.cu_seqlens.diff() < 1).any()):
         return None
-    widest = min(longest, max(16, 1 << (layout.max_seqlen - 1).bit_length()))
-    lengths = _lengths_after(layout.num_tokens, widest, rows)
+    small = any_size and layout.num_tokens <= _SMALL_TOKENS
+    widest = min(longest, max(64 if small else 16, 1 << (layout.max_seqlen - 1).bit_length()))
+    lengths = _lengths_after(layout.num_tokens, widest, rows, batch.size if any_size else 0)
     if lengths is None:
         return None
     rows, ends = layout.num_tokens + sum(lengths), np.cumsum(lengths, dtype=np.int32) + layout.num_tokens
@@ -64,19 +74,28 @@ def with_fixed_shape(
     return replace(fixed, labels=labels)
 
 
-def _lengths_after(tokens: int, longest: int, rows: int) -> list[int] | None:
+def _lengths_after(tokens: int, longest: int, rows: int, texts: int = 0) -> list[int] | None:
     """Returns the lengths of the sequences after the texts. Their number depends on the number of rows alone.
 
-    None where they would be too long.
+    None where they would be too long. texts: of a batch of any size, whose sequences are one of few numbers with these.
     """
-    rows = max(rows, rounded(tokens, 32))
+    rows = max(rows, _rounded_rows(tokens, any_size=texts > 0))
     while True:  # the more rows, the more sequences, of one token at least
         count = -(-(rows // SPARE_ROWS_DIVISOR + 1) // (longest - 1)) + 1
+        if texts:
+            count = max(8, rounded(texts + count, 8)) - texts
         if rows - tokens >= count:
             break
-        rows = rounded(rows + 1, 32)
+        rows = _rounded_rows(rows + 1, any_size=texts > 0)
     lengths = [len(part) for part in np.array_split(np.empty(rows - tokens), count)]
     return None if max(lengths) > longest else lengths
+
+
+def _rounded_rows(rows: int, *, any_size: bool) -> int:
+    if not any_size:
+        return rounded(rows, 32)
+    rows = rounded(rows, 8 if rows <= _SMALL_TOKENS else 32)
+    return -(-rows // _LEAST_ROWS) * _LEAST_ROWS
 
 
 def _filled(x: Tensor, rows: int, value: int = 0) -> Tensor:

@@ -8,7 +8,8 @@ The cost of a batch is its padded size, count x longest. A server calls `cost` b
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,6 +21,7 @@ from bertie.infer.engine import Array, Engine
 from bertie.models.facts import BATCH_TOKENS
 
 CHUNK_ROWS = 1024  # rows encoded and sorted by length together: enough to find neighbors of similar length
+GPU_CHUNK_ROWS = 16_384  # some batches of a GPU
 _TOKENS = BATCH_TOKENS
 
 _T = TypeVar("_T")
@@ -41,19 +43,48 @@ def run_batches(
 ) -> dict[str, Array]:
     """Returns the arrays of all sequences, with rows in the order of `ids`.
 
-    The memory is that of the requested arrays and of one batch. Without sequences, the arrays are empty, with width 0.
+    The memory is that of the requested arrays and of one batch, or two on a GPU, which computes one while the next one
+    is prepared. Without sequences, the arrays are empty, with width 0.
     """
     results: dict[str, Array] = {name: np.zeros((0, 0), np.float32) for name in outputs}
-    rows = {name: engine.facts.rows_of(name) for name in outputs}
+    facts = engine.facts
+    rows = {name: facts.rows_of(name) for name in outputs}
     whole = {"token": len(ids.input_ids), "sequence": len(ids), "position": len(ids.positions)}
-    for sequences in batches(ids.lengths, max_tokens=max_tokens or engine.facts.batch_tokens):
-        arrays = engine.run(ids.take(sequences), outputs)
+    parts = batches(ids.lengths, max_tokens=max_tokens or facts.batch_tokens)
+    for sequences, arrays in _computed(engine, ids, outputs, parts, ahead=facts.on_gpu):
         at = {"token": ids.rows, "sequence": lambda chosen: chosen, "position": ids.position_rows}
         for name, array in arrays.items():
             if not results[name].size:
                 results[name] = np.zeros((whole[rows[name]], *array.shape[1:]), np.float32)
             results[name][at[rows[name]](sequences)] = array
     return results
+
+
+def _computed(
+    engine: Engine, ids: Sequences, outputs: Sequence[str], parts: Iterable[Int], *, ahead: bool
+) -> Iterator[tuple[Int, Mapping[str, Array]]]:
+    """Yields the sequences of each batch with its arrays. ahead: whether the next batch is started before."""
+    start = getattr(engine, "start", None) if ahead else None
+    if start is None:
+        yield from ((part, engine.run(ids.take(part), outputs)) for part in parts)
+        return
+    started: tuple[Int, Callable[[], Mapping[str, Array]]] | None = None
+    for part in parts:
+        before, started = started, (part, start(ids.take(part), outputs))
+        if before is not None:
+            yield before[0], before[1]()
+    if started is not None:
+        yield started[0], started[1]()
+
+
+def one_ahead(items: Iterable[_T]) -> Iterator[_T]:
+    """Yields items. A thread makes the next one meanwhile."""
+    iterator, end = iter(items), object()
+    with ThreadPoolExecutor(1, "ahead") as pool:
+        following = pool.submit(next, iterator, end)
+        while (item := following.result()) is not end:
+            following = pool.submit(next, iterator, end)
+            yield item  # type: ignore[misc] # not the end
 
 
 def chunks_of_tokens(items: Iterable[_T], most: int, size: Callable[[_T], int]) -> Iterator[list[_T]]:

@@ -7,6 +7,7 @@ W sequences · T tokens · L outputs of the head
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
@@ -267,11 +268,15 @@ class TextPipeline:
             return range(fixed, fixed + 1), "pairs of texts" if fixed == 2 else "single texts"
         return counts, "single texts or pairs of texts"
 
+    @cached_property
+    def _reads_columns(self) -> ReadsColumns | None:  # once, since a check for a protocol takes as long as tokenizing
+        return self.task_or_none if isinstance(self.task_or_none, ReadsColumns) else None
+
     def readable(self, row: TextRow) -> TextRow:
         """Returns a row, as an invalid one where the model cannot read its columns or its feature vectors."""
         if isinstance(row, BadRecord):
             return row
-        if isinstance(self.task_or_none, ReadsColumns) and (why := self.task_or_none.unreadable(row)):
+        if self._reads_columns and (why := self._reads_columns.unreadable(row)):
             return BadRecord(row.line, why, source=row.source)
         if row.vectors is None:
             return row

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, arguments
 from bertie.files import JsonObject
-from bertie.infer.batching import CHUNK_ROWS, as_they_come, chunks, run_batches
+from bertie.infer.batching import CHUNK_ROWS, GPU_CHUNK_ROWS, as_they_come, chunks, one_ahead, run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.infer.pipeline import TextCount, TextPipeline
@@ -179,13 +179,19 @@ class Predictor:
         self, rows: Iterable[TextRow], *, eager: bool = False, count: TextCount | None = None
     ) -> Iterator[tuple[list[TextRow], list[Prediction | BadRecord], Sequences]]:
         """Yields chunks of rows with their predictions, and the encoding of the rows that are examples."""
-        size = self.task.at_once or CHUNK_ROWS
-        for part in as_they_come(rows, size) if eager else chunks(rows, size):
-            chunk = [self.pipeline.readable(row) for row in part]
-            encoded = self.encode([row for row in chunk if isinstance(row, Example)])
+        on_gpu = self.engine.facts.on_gpu
+        size = self.task.at_once or (GPU_CHUNK_ROWS if on_gpu else CHUNK_ROWS)
+        parts = self._encoded(as_they_come(rows, size) if eager else chunks(rows, size))
+        for chunk, encoded in one_ahead(parts) if on_gpu and not eager else parts:
             if count is not None:
                 count.add(encoded, self.tokenizer)
             yield chunk, self.pipeline.decode(chunk, encoded, self.logits(encoded) if len(encoded) else None), encoded
+
+    def _encoded(self, parts: Iterable[Iterable[TextRow]]) -> Iterator[tuple[list[TextRow], Sequences]]:
+        """Yields chunks of rows with the encoding of the rows that are examples."""
+        for part in parts:
+            chunk = [self.pipeline.readable(row) for row in part]
+            yield chunk, self.encode([row for row in chunk if isinstance(row, Example)])
 
     def encode(self, examples: Sequence[Example]) -> Sequences:
         """Returns the token ids of examples."""

@@ -1,6 +1,7 @@
 """The engine for PyTorch: a `TorchModel` on its own device, in its own precision."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,6 +10,7 @@ from bertie.data.batch import Batch
 from bertie.errors import UsageError
 from bertie.infer.engine import Array, Sequences
 from bertie.infer.generate import generate, stream
+from bertie.infer.recorded import RecordedForwards
 from bertie.models.biaffine import LAST
 from bertie.models.facts import POOLED, Facts, parse_layer_output
 from bertie.models.generation import GenerationConfig, writing_of
@@ -16,12 +18,14 @@ from bertie.models.heads.parse import with_last_pieces
 from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.model import SUMMARY
 from bertie.models.pooling import pool
+from bertie.nn.layout import copied_to_host
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 
 CACHED = 1 << 15  # tokens whose keys and values are held while texts are generated
+_OF_SUMMARY = ("cls", "pooler_output")  # arrays of the states of the summary tokens
 
 
 class TorchEngine:
@@ -39,22 +43,55 @@ class TorchEngine:
 
     def run(self, ids: Sequences, outputs: Sequence[str]) -> Mapping[str, Array]:
         """Returns the arrays of one batch, as `Engine.run`."""
+        return self.start(ids, outputs)()
+
+    def start(self, ids: Sequences, outputs: Sequence[str]) -> Callable[[], Mapping[str, Array]]:
+        """Starts one batch, and returns what waits for its arrays. A GPU computes it meanwhile."""
         model, was_training = self.model, self.model.training
         if was_training:
             model.eval()
         try:
             with torch.inference_mode():
-                batch = Batch.of(ids).to(model.device)
-                writing = {name: kind for name in outputs if (kind := writing_of(name)) is not None}
-                written = {name: self._written(batch, kind).cpu().numpy() for name, kind in writing.items()}
-                if len(writing) == len(outputs):
-                    return written
-                output = self._encode(batch, ids, outputs)
-                others = [name for name in outputs if name not in writing]
-                return written | {name: self._array(name, output, batch, ids).float().cpu().numpy() for name in others}
+                arrays = self._started(ids, outputs)
+                copies = {name: copied_to_host(array) for name, array in arrays.items()}
         finally:
             if was_training:
                 model.train()
+        return lambda: {name: wait().numpy() for name, wait in copies.items()}
+
+    def _started(self, ids: Sequences, outputs: Sequence[str]) -> Mapping[str, torch.Tensor]:
+        """Returns the float32 arrays of a batch on the device of the model."""
+        host = Batch.of(ids)
+        if self._recordable(outputs) and (arrays := self._recorded.run(host, outputs)) is not None:
+            rows = {"token": len(ids.input_ids), "sequence": len(ids)}
+            units = self.facts.outputs
+            return {name: array[: rows[units[name]]] for name, array in arrays.items()}
+        batch = host.to(self.model.device)
+        writing = {name: kind for name in outputs if (kind := writing_of(name)) is not None}
+        written = {name: self._written(batch, kind) for name, kind in writing.items()}
+        if len(writing) == len(outputs):
+            return written
+        output = self._encode(batch, ids, outputs)
+        others = [name for name in outputs if name not in writing]
+        return written | {name: self._array(name, output, batch, ids).float() for name in others}
+
+    @cached_property
+    def _recorded(self) -> RecordedForwards:
+        return RecordedForwards(self.model, self._fixed_arrays)
+
+    def _recordable(self, outputs: Sequence[str]) -> bool:
+        """Whether all outputs have a row per token or sequence, so that their shape is that of the batch."""
+        units, heads = self.facts.outputs, dict(self.model.heads)
+        return self.model.device.type == "cuda" and all(
+            name in units and parse_layer_output(name) is None and not isinstance(heads.get(name), VocabularyHead)
+            for name in outputs
+        )
+
+    def _fixed_arrays(self, batch: Batch, outputs: Sequence[str]) -> Mapping[str, torch.Tensor]:
+        """Returns the arrays of a batch of a fixed shape, without those of its positions."""
+        ids = Sequences.of([])
+        output = self.model.encode(batch, read=self._read(ids, outputs))
+        return {name: self._array(name, output, batch, ids) for name in outputs}
 
     def stream(self, ids: Sequences, output: str) -> Iterator[int]:
         """Yields the tokens of one text as they are generated. output: of `written_output`."""
@@ -79,7 +116,7 @@ class TorchEngine:
         for name in outputs:
             if isinstance(dict(self.model.heads).get(name), VocabularyHead):
                 read.append(torch.from_numpy(ids.positions))
-            elif not self.model.summary_only(name):
+            elif name not in _OF_SUMMARY and not self.model.summary_only(name):
                 return None
         return torch.cat(read)
 

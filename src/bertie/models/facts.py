@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bertie.models.model import TorchModel
 
 BATCH_TOKENS = 4096  # of one forward pass, padding of attention's rectangle included
+GPU_BATCH_TOKENS = 32_768  # the same on a GPU
 POOLED = tuple(MODES)
 """The hidden states of a sequence, pooled to one vector (models/pooling.py)."""
 OF_ENCODER: Mapping[str, RowUnit] = {
@@ -90,6 +91,7 @@ class Facts:
             str(weights.device),
             str(model.compute_dtype or weights.dtype).removeprefix("torch."),
             {name: getattr(head, "rows", "sequence") for name, head in model.heads.items()},
+            batch_tokens=GPU_BATCH_TOKENS if weights.is_cuda else BATCH_TOKENS,
             sentence=model.sentence,
             training_facts=model.training_facts,
             layers=model.config.num_hidden_layers if type(model.encoder) is Encoder else 0,
@@ -117,6 +119,11 @@ class Facts:
         logits."""
         layers: dict[str, RowUnit] = {layer_output(n): "token" for n in range(self.layers + 1)} if self.layers else {}
         return {**self.of_encoder, **layers, **{name: self.rows.get(name, "sequence") for name in self.heads}}
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether an NVIDIA GPU computes, while the processor does something else."""
+        return self.device.startswith("cuda")
 
     @property
     def limited(self) -> bool:

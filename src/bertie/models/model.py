@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
-from bertie.models.encoder import EncoderOutput
+from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.heads.base import Head, Needs
 from bertie.models.heads.global_tokens import seen_by_all
 from bertie.models.heads.vocabulary import VocabularyHead
@@ -22,6 +22,7 @@ from bertie.models.saving import save_model
 from bertie.models.sentence import SentenceModules
 from bertie.models.variant import Variant
 from bertie.nn.init import initialize
+from bertie.nn.layer import Layer
 from bertie.nn.layout import Layout, Padded, moved
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
@@ -193,6 +194,15 @@ class TorchModel(nn.Module):
     def frozen(self) -> bool:
         """Whether a head needs an encoder that is not trained."""
         return any(needs.frozen_encoder for needs in self.needs)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a pass consists of BERT's layers and nothing else: no hook, window or measurement of inner states."""
+        encoder, config = self.encoder, self.config
+        plain = type(encoder) is Encoder and config.attends_to_all and not self._computes_all
+        plain = plain and not any(need.hidden_states for need in self.needs)
+        hooked = any(part._forward_hooks or part._forward_pre_hooks for part in self.modules())
+        return plain and not hooked and all(type(layer) is Layer for layer in encoder.in_order())
 
     def encode(self, batch: EncoderInputs, *, read: Tensor | None = None, **flags: Any) -> EncoderOutput:
         """Runs the encoder on a batch.

@@ -24,6 +24,7 @@ from bertie.nn.varlen import Varlen
 
 _MAX_GRAPHS = 12  # graphs, each with gradients of all weights; batches of more shapes run without
 SITES = 6  # of dropout and norms in a layer, at most
+_OUTER_SITES = 8  # in embeddings and heads, at most
 
 
 class Graphed(Protocol):
@@ -49,6 +50,11 @@ def can_record(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether layers can be recorded: in half precision, on an NVIDIA GPU, with triton."""
     half = dtype in (torch.bfloat16, torch.float16)
     return half and device.type == "cuda" and torch.version.cuda is not None and has_triton()
+
+
+def count_sites(layers: int) -> int:
+    """Returns how many seeds of dropout a pass through so many layers takes, at most."""
+    return SITES * layers + _OUTER_SITES
 
 
 class GraphedLayers:

@@ -54,6 +54,23 @@ def moved(x: Tensor, device: torch.device | str) -> Tensor:
     return x.to(device, non_blocking=True)
 
 
+def copied_to_host(x: Tensor) -> Callable[[], Tensor]:
+    """Starts a copy of x to main memory, and returns what waits for it alone: a GPU may have more work by then."""
+    if not x.is_cuda:
+        copy = x.cpu()
+        return lambda: copy
+    pinned = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+    pinned.copy_(x, non_blocking=True)
+    copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    copied.record()
+
+    def wait() -> Tensor:
+        copied.synchronize()
+        return pinned
+
+    return wait
+
+
 def where(mask: Tensor, device: torch.device) -> Tensor:
     """Returns the flattened positions where a mask in main memory is true, on `device`. -> (N,) int64
 

@@ -21,11 +21,9 @@ from bertie.console import console
 from bertie.data.batch import Batch
 from bertie.data.fixed_shapes import SPARE_ROWS_DIVISOR, with_fixed_shape
 from bertie.data.sequences import LabelAxis
-from bertie.models.encoder import Encoder
 from bertie.models.loss import LossReport, LossTerm
 from bertie.models.model import TorchModel
-from bertie.nn.graphs import SITES, can_record
-from bertie.nn.layer import Layer
+from bertie.nn.graphs import can_record, count_sites
 from bertie.nn.layout import moved
 from bertie.nn.seeds import draw_seeds, using_kernels
 from bertie.train.base import Trainable
@@ -34,7 +32,6 @@ _MAX_SHAPES = 32  # shapes that are recorded; batches of more shapes run without
 _MIN_OCCURRENCES = (
     6  # times that a shape occurs until it is recorded although a larger one serves: recording takes 0.3 s
 )
-_OUTER_SITES = 8  # sites of dropout in embeddings and heads, at most
 
 
 @dataclass(frozen=True)
@@ -91,8 +88,13 @@ class RecordedPasses:
     def __init__(self, model: TorchModel, objective: Trainable, device: torch.device) -> None:
         self.model, self.objective, self.device = model, objective, device
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.gradients = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self.sites = SITES * model.config.num_hidden_layers + _OUTER_SITES
+        self.vectors = [number for number, parameter in enumerate(self.parameters) if parameter.ndim == 1]
+        sizes = [len(self.parameters[number]) for number in self.vectors]
+        self.of_vectors = torch.zeros(sum(sizes), device=device)
+        """The gradients of biases and norms, one after the other, so that one kernel copies all of them."""
+        parts = iter(torch.split(self.of_vectors, sizes))
+        self.gradients = [next(parts) if x.ndim == 1 else torch.zeros_like(x) for x in self.parameters]
+        self.sites = count_sites(model.config.num_hidden_layers)
         self.recordings: dict[RecordedShape, Recording] = {}
         self.occurred: Counter[RecordedShape] = Counter()
         self.pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
@@ -147,11 +149,11 @@ class RecordedPasses:
                 return filled, larger
         return fixed, shape
 
-    def _fixed(self, batch: Batch, **least: int) -> Batch | None:
+    def _fixed(self, batch: Batch, *, rows: int = 0, predictions: int = 0) -> Batch | None:
         axes = self.objective.label_axes
         if self.why_not or axes is None:
             return None
-        return with_fixed_shape(batch, axes, self.model.config.max_length, **least)
+        return with_fixed_shape(batch, axes, self.model.config.max_length, rows=rows, predictions=predictions)
 
     def _adopt(self) -> None:
         """Moves gradients that a pass outside the graphs made to where graphs add to them."""
@@ -195,18 +197,29 @@ class RecordedPasses:
         torch.cuda.set_sync_debug_mode("default")
         torch.cuda.current_stream(self.device).wait_stream(stream)
 
+    def _keep(self, gradients: dict[int, Tensor], first: bool) -> None:
+        """Writes gradients to where the parameters have them, or adds them. gradients: by number of the parameter."""
+        if self.vectors and gradients.keys() >= set(self.vectors):
+            vectors = [gradients.pop(number) for number in self.vectors]
+            if first:
+                torch.cat(vectors, out=self.of_vectors)
+            else:
+                self.of_vectors.add_(torch.cat(vectors))
+        pairs = [(self.gradients[number], gradient) for number, gradient in gradients.items()]
+        pairs = [(into, gradient) for into, gradient in pairs if into.data_ptr() != gradient.data_ptr()]
+        add = torch._foreach_copy_ if first else torch._foreach_add_
+        add([into for into, _ in pairs], [gradient for _, gradient in pairs])
+
     def _pass(self, batch: Batch, scales: Tensor, seeds: Tensor, first: bool) -> tuple[LossReport, Tensor, list[int]]:
         # what accumulates cannot be written over
         written = dict(zip(map(id, self.parameters), self.gradients, strict=True)) if first else {}
         with using_kernels(seeds, written):
+            batch = batch.uncached()
             report = self.objective.loss(self.model, self.objective.forward(self.model, batch), batch)
             means = torch.stack([part.weight * part.total for part in report.values()])
             gradients = torch.autograd.grad((means * scales).sum(), self.parameters, allow_unused=True)
         reached = [number for number, gradient in enumerate(gradients) if gradient is not None]
-        pairs = [(self.gradients[n], gradients[n]) for n in reached]
-        pairs = [(into, gradient) for into, gradient in pairs if into.data_ptr() != gradient.data_ptr()]
-        add = torch._foreach_copy_ if first else torch._foreach_add_
-        add([into for into, _ in pairs], [gradient for _, gradient in pairs])
+        self._keep({number: gradients[number] for number in reached}, first)
         sums = [x for part in report.values() for x in (part.total, part.correct) if x is not None]
         figures = torch.stack([x.detach().float() for x in sums])
         report = {
@@ -217,9 +230,7 @@ class RecordedPasses:
 
 def has_fixed_shapes(model: TorchModel, objective: Trainable) -> bool:
     """Whether all passes of a model on an objective or a task can be recorded."""
-    encoder, config = model.encoder, model.config
-    plain = type(encoder) is Encoder and config.attends_to_all and not any(need.hidden_states for need in model.needs)
-    return plain and objective.label_axes is not None and all(type(layer) is Layer for layer in encoder.in_order())
+    return model.is_plain and objective.label_axes is not None
 
 
 def tensors_of(batch: Batch) -> list[Tensor]:

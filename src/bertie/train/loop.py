@@ -34,6 +34,7 @@ from bertie.files import LOCK, Json, file_hash
 from bertie.folders import locked
 from bertie.models.model import TorchModel
 from bertie.nn import graphs
+from bertie.nn.layout import copied_to_host
 from bertie.nn.memory import keep_memory
 from bertie.settings import Config, flatten
 from bertie.train import checkpoint, log, precision, rendezvous, sharding
@@ -328,7 +329,8 @@ class _Loop:
                 )
         figures = sums.tensor()
         norm = self.ranks.add_up(self.parameters, figures, max_norm=self.optim.max_grad_norm)
-        self.metrics.add(PendingStep(step, sums, torch.cat([figures, norm[None]]), counts, tokens, part.samples))
+        values = copied_to_host(torch.cat([figures, norm[None]]))
+        self.metrics.add(PendingStep(step, sums, values, counts, tokens, part.samples))
         self.lr = lr_at(step, self.train.steps, self.optim)
         self.updates.step(self.lr)
 

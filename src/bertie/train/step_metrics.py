@@ -1,12 +1,12 @@
 """The metrics of steps: sums of losses, before division.
 
-Sums stay on the device for one step, so that an accelerator does not wait for them. Then they are checked and added to
-a `MetricsWindow`, which makes the next line of metrics.
+Sums are copied from the device while the next step is computed, so that an accelerator does not wait for them. Then
+they are checked and added to a `MetricsWindow`, which makes the next line of metrics.
 """
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 import torch
@@ -68,11 +68,11 @@ class MetricsWindow:
 
 @dataclass(frozen=True)
 class PendingStep:
-    """A completed step. values: its sums over all ranks, then the gradient norm, still on the device."""
+    """A completed step. values: waits for its sums over all ranks, then the gradient norm."""
 
     step: int
     sums: StepTotals
-    values: Tensor
+    values: Callable[[], Tensor]
     counts: Mapping[str, float]
     tokens: int
     samples: list[int]
@@ -99,7 +99,7 @@ class MetricAccumulator:
     def _read(self, lag: int) -> None:
         while len(self._unseen) > lag:
             step = self._unseen.popleft()
-            *values, self.grad_norm = step.values.tolist()
+            *values, self.grad_norm = step.values().tolist()
             totals, _ = step.sums.read(values)
             _check_finite(step, totals, self.grad_norm)
             self.window.add(step.sums, values, step.counts, step.tokens)
