@@ -175,7 +175,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (67_992, 45_000),
+    core_lines: (68_171, 45_000),
     core_files: (382, 290),
     imports_inside_functions: (55, 60),
     uses_of_any: (552, 600),
