@@ -67,7 +67,7 @@ def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., ob
         ]
 
         @wraps(command)
-        def run(**values: Any) -> Any:
+        def run(**values: Any) -> object:
             texts = {name: value for name in flags if (value := values.pop(name)) not in (None, [])}
             _check_once([flags[name].key for name in texts], values.get("overrides") or [])
             mappings = [name for name, text in texts.items() if flags[name].read and text.startswith("{")]
@@ -95,7 +95,7 @@ def grouped(command: Callable[..., object]) -> Callable[..., object]:
         options += [] if name in groups else [parameter.replace(kind=keyword)]
 
     @wraps(command)
-    def run(**values: Any) -> Any:
+    def run(**values: Any) -> object:
         chosen = {name: kind(**{f.name: values.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
         return command(**values, **chosen)
 
