@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
+from bertie import safe_yaml
 from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.files import read_small, write_bytes
 
@@ -85,12 +86,6 @@ class Config(BaseModel):
 _C = TypeVar("_C", bound=Config)
 MAX_YAML_BYTES = 1 << 20  # a run config has a few thousand
 RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")  # as installed; in a checkout
-
-
-def _parsed(text: str) -> object:
-    from bertie import safe_yaml
-
-    return safe_yaml.parsed(text)
 
 
 def load_config(kind: type[_C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> _C:
@@ -204,8 +199,6 @@ def _help(kind: type[Config], where: list[str]) -> str:
 
 def save_settings(config: Config, path: Path) -> None:
     """Writes the resolved config as YAML that `load_config` reads as an equal value."""
-    from bertie import safe_yaml
-
     write_bytes(path, safe_yaml.yaml_text(config.model_dump(mode="json")).encode())
 
 
@@ -218,7 +211,7 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path.resolve() in _seen:
         raise UsageError(f"{path} extends itself, through {' -> '.join(map(str, _seen))}.")
     try:
-        tree = _parsed(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
+        tree = safe_yaml.parsed(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         recipes = (file.stem for folder in RECIPES for file in folder.glob("*.yaml"))
         raise UnknownName(f"{path} is neither a file nor a recipe. {nearest(path.stem, recipes)}") from None
@@ -262,7 +255,7 @@ def scalar(text: str) -> Any:
         with suppress(ValueError):
             return float(text)
     try:
-        return _parsed(text)
+        return safe_yaml.parsed(text)
     except ValueError:
         return text
 

@@ -9,7 +9,7 @@ from bertie.api import perturb
 from bertie.api.predicting import TextSource, check_columns
 from bertie.api.scores import Scores
 from bertie.console import console
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, NoRows, UsageError
 from bertie.evaluation.compare import PairedDifference
 from bertie.files import atomic_writes, check_new_file, json_bytes
 from bertie.infer.engine import Engine
@@ -231,7 +231,7 @@ def difference_between(
         and not any(isinstance(x, BadRecord) for x in answers)
     ]
     if not rows:
-        raise DataError(f"{path} contains no labeled example that both models can read.")
+        raise NoRows(f"{path} contains no labeled example that both models can read.")
 
     left_out = len(examples) - len(rows)
     notes = [f"{left_out:,} of {len(examples):,} rows skipped: not readable for both models"] if left_out else []

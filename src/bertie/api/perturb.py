@@ -15,7 +15,7 @@ from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from bertie.errors import DataError, UnknownName, UsageError, nearest
+from bertie.errors import NoRows, UnknownName, UsageError, nearest
 from bertie.evaluation.compare import PairedDifference
 from bertie.files import Json, JsonObject
 from bertie.io.table_format import TableFormat
@@ -146,7 +146,7 @@ def measure_perturbations(
         if isinstance(row, Example) and row.label is not None and isinstance(answer, Prediction)
     ]
     if not original:
-        raise DataError(f"{path} contains no labeled example that the model can read.")
+        raise NoRows(f"{path} contains no labeled example that the model can read.")
     return {name: _measured(predictor, original, how, seed, without) for name, how in hows.items()}
 
 

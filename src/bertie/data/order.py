@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.errors import DataError
+from bertie.errors import NoRows
 
 U64 = NDArray[np.uint64]
 
@@ -139,7 +139,7 @@ class Order:
         self._cycle = cycle
         self._seed = seed
         if self._size(0) < 1:
-            raise DataError("The training data is empty. Check the corpus with: bertie corpus FOLDER --show")
+            raise NoRows("The training data is empty. Check the corpus with: bertie corpus FOLDER --show")
 
     def sample_ids(self, step: int, batch_size: int, *, rank: int = 0, world: int = 1) -> Int:
         """Returns the samples of step `step` (from 0) on one of `world` ranks. -> (B,) int64, B the rank's part"""

@@ -126,7 +126,7 @@ class PairedDifference:
         def counted(task: Task, column: int, numbers: NDArray[np.int64], *, listed: bool = False) -> ScoreCounter:
             scores = task.scores()
             if listed and type(scores) is Confusion:
-                scores = ListedConfusion(scores.labels, scores.outside, scores.positive)
+                scores = ListedConfusion(scores.labels, scores.outside, scores.positive, costs=scores.costs)
             task.count(scores, examples[numbers].tolist(), answers[column][numbers].tolist())
             return scores
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from bertie import checksums
 from bertie.console import console
-from bertie.errors import DataError, NoPackage, UsageError
+from bertie.errors import DataError, NoAccess, NoNetwork, NoPackage, UnknownName, UsageError
 from bertie.files import Json, write_bytes
 from bertie.hub.names import PACKAGED, REPOSITORY, bundled, cache_of, hub_cache
 
@@ -236,30 +236,28 @@ def _errors(name: str) -> Iterator[None]:
     try:
         yield
     except errors.OfflineModeIsEnabled:
-        raise UsageError("HF_HUB_OFFLINE forbids the network. Unset it to download or upload.") from None
+        raise NoNetwork("HF_HUB_OFFLINE forbids the network. Unset it to download or upload.") from None
     except errors.GatedRepoError:
-        raise UsageError(
+        raise NoAccess(
             f"{name} asks for consent. Give it on its page, then set HF_TOKEN or run: hf auth login"
         ) from None
     except errors.RepositoryNotFoundError:
-        raise UsageError(
+        raise UnknownName(
             f"The Hub has no model {name}, or shows it only to its owners. Check the name; for a private model, set "
             "HF_TOKEN or run: hf auth login"
         ) from None
     except errors.RevisionNotFoundError:
-        raise UsageError(f"The Hub has no revision {name}.") from None
+        raise UnknownName(f"The Hub has no revision {name}.") from None
     except errors.LocalTokenNotFoundError:
-        raise UsageError("No access token. Set HF_TOKEN, or run: hf auth login") from None
+        raise NoAccess("No access token. Set HF_TOKEN, or run: hf auth login") from None
     except (unreachable, errors.LocalEntryNotFoundError, OSError) as error:
         if getattr(error, "filename", None) is not None:  # of a file or folder here, such as the cache
             raise
         response = getattr(error, "response", None)
         if response is not None and response.status_code in (401, 403):
-            raise UsageError(
-                f"The Hub refuses this user for {name}. Set HF_TOKEN to a token with that right."
-            ) from None
+            raise NoAccess(f"The Hub refuses this user for {name}. Set HF_TOKEN to a token with that right.") from None
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise DataError(f"{name}: the Hub could not be reached ({reason[0]}). Run the same command again.") from None
+        raise NoNetwork(f"{name}: the Hub could not be reached ({reason[0]}). Run the same command again.") from None
 
 
 def _bar(advance: _Advance) -> Any:

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.errors import UnknownName, UsageError, nearest
+from bertie.errors import UnknownName, UsageError, WrongModel, nearest
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import TextRow
@@ -56,7 +56,7 @@ def make_embedder(
         raise UsageError("prompt and prefix exclude each other. Pass one of them.")
     if prompt is not None and prompt not in prompts:
         if not prompts:
-            raise UsageError("The model has no prompts. Pass the text with --prefix (prefix=TEXT).")
+            raise WrongModel("The model has no prompts. Pass the text with --prefix (prefix=TEXT).")
         raise UnknownName(f"The model has no prompt {prompt!r}. {nearest(prompt, prompts)}")
     alone = isinstance(pooling, str) or not isinstance(pooling, Sequence)
     for way in () if pooling is None else (pooling,) if alone else pooling:
@@ -97,7 +97,7 @@ def width_of(predictor: Predictor) -> int:
     """Returns the dimensions of a model's vectors. Raises UsageError for a model that makes no vectors."""
     task = predictor.task
     if not isinstance(task, Embeds):
-        raise UsageError("The model makes no vectors of texts.")
+        raise WrongModel("The model makes no vectors of texts.")
     return task.width(predictor.pipeline.facts.hidden_size)
 
 

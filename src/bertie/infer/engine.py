@@ -8,10 +8,10 @@ for PyTorch. batching.py makes the batches. An `Ensemble` is several models of o
 B sequences · T tokens · N requested positions · H hidden size · L outputs of a head · V vocabulary
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 from bertie.data.sequences import Sequences
 from bertie.errors import UnknownName, UsageError, WrongValue, nearest
 from bertie.models.facts import Facts
+from bertie.registry import Later, Registry
 
 if TYPE_CHECKING:
+    from bertie.models.model import TorchModel
     from bertie.text.tokenizer import Tokenizer
-
 
 __all__ = [
     "ENGINES",
     "PRECISIONS",
     "Array",
     "Engine",
-    "EngineName",
     "Facts",
     "Sequences",
     "check_max_length",
@@ -37,15 +37,24 @@ __all__ = [
 ]
 
 Array = NDArray[np.float32]
-EngineName = Literal["auto", "torch", "native"]
-ENGINES: tuple[EngineName, ...] = ("auto", "torch", "native")
+OpenEngine: TypeAlias = "Callable[[TorchModel], Engine]"
+"""Makes the engine of a model, in the precision of its `compute_dtype`. Raises UsageError for one it cannot run."""
+ENGINES: Registry[OpenEngine] = Registry(
+    "engine",
+    [
+        ("torch", Later("bertie.infer.torch_engine", "TorchEngine")),
+        ("native", Later("bertie.infer.choose", "open_native")),
+    ],
+    group="bertie.engines",
+)
 PRECISIONS = ("fp32", "bf16", "auto")
 
 
-def check_names(precision: str, engine: str = "auto") -> EngineName:
-    """Returns the name of the engine. Raises UsageError for an unknown precision or engine."""
-    if engine not in ENGINES:
-        raise UnknownName(f"Unknown engine {engine!r}. {nearest(engine, ENGINES)}")
+def check_names(precision: str, engine: str = "auto") -> str:
+    """Returns the name of the engine; auto: the faster of Bertie's own. Raises UsageError for an unknown precision or
+    engine."""
+    if engine != "auto" and engine not in ENGINES:
+        raise UnknownName(f"Unknown engine {engine!r}. {nearest(engine, ['auto', *ENGINES])}")
     if precision not in PRECISIONS:
         raise UnknownName(f"Unknown precision {precision!r}. {nearest(precision, PRECISIONS)}")
     return engine

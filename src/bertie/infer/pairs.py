@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, WrongModel
 from bertie.files import JsonObject, read_json
 from bertie.infer.batching import run_batches
 from bertie.infer.engine import Array, Engine, Facts
@@ -48,7 +48,7 @@ class PairVerdict:
 def check_head(facts: Facts) -> None:
     """Raise UsageError for a model without the head."""
     if _PAIR_HEAD not in facts.heads:
-        raise UsageError(
+        raise WrongModel(
             "This model has no head for pairs of texts. Use a model that was pre-trained with next-sentence prediction "
             "or sentence-order prediction. Fine-tuned models have no such head."
         )

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError, arguments
+from bertie.errors import DataError, NoRows, WrongModel, arguments
 from bertie.files import JsonObject
 from bertie.infer.batching import CHUNK_ROWS, GPU_CHUNK_ROWS, as_they_come, chunks, one_ahead, run_batches
 from bertie.infer.engine import Array, Engine
@@ -97,7 +97,7 @@ class Predictor:
     def embedding(self) -> Embeds:
         """The task, if its answers are vectors. Raises UsageError for another one."""
         if not isinstance(self.task, Embeds):
-            raise UsageError("This model gives no vectors: open it as one: bertie.embed does.")
+            raise WrongModel("This model gives no vectors: open it as one: bertie.embed does.")
         return self.task
 
     @property
@@ -248,7 +248,7 @@ class Predictor:
             why = f" {skipped}" if skipped and skipped.total else ""
             if withheld := getattr(getattr(scores, "selective", None), "withheld", 0):
                 raise DataError(f"The model abstains on all {withheld:,} labeled rows. Lower abstain.")
-            raise DataError(f"There is no labeled example to evaluate on.{why}")
+            raise NoRows(f"There is no labeled example to evaluate on.{why}")
         return scores
 
     def deciding(self, threshold: float | None = None, abstain: float | None = None) -> "Predictor":

@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from bertie.errors import UsageError
+from bertie.errors import UsageError, WrongModel
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.heads.base import Head, Needs, seen_by_all
@@ -174,7 +174,7 @@ class TorchModel(nn.Module):
     def check_trainable(self, folder: str | Path) -> None:
         """Raises UsageError for quantized weights, which cannot be trained. folder: of the model."""
         if self.packed:
-            raise UsageError(
+            raise WrongModel(
                 f"{folder} has quantized weights, which cannot be trained. Train the float model that it was made "
                 f"from, or write a float copy: bertie compress {folder} --float -o NEW"
             )

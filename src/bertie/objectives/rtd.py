@@ -28,7 +28,7 @@ from bertie.data.batch import Batch
 from bertie.data.masking import Rates, Vocabulary
 from bertie.data.order import Draws, unit_floats
 from bertie.data.sequences import Sequences
-from bertie.errors import UsageError, WrongValue
+from bertie.errors import UsageError, WrongModel, WrongValue
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import Encoder, EncoderOutput
@@ -100,7 +100,7 @@ class ReplacedTokens(Objective):
     def prepare(self, model: TorchModel, seed: int) -> None:
         """Adds a new generator to the model. Raises UsageError for a family without such a head."""
         if model.variant is not None and "heads.rtd.dense.*" not in dict(model.variant.table.rows):
-            raise UsageError(
+            raise WrongModel(
                 f"rtd needs a head that a {model.variant.model_type} does not have. Choose an ELECTRA or a "
                 "DeBERTa of any size: model=electra-small-discriminator"
             )

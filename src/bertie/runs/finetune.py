@@ -17,11 +17,11 @@ from functools import partial
 from pathlib import Path
 
 from bertie.console import console
-from bertie.errors import UsageError, arguments
+from bertie.errors import OutputExists, arguments
 from bertie.evaluation.compare import SeedSummary
 from bertie.files import JsonObject, write_json
 from bertie.folders import FolderKind, held
-from bertie.metrics.base import RESAMPLED_UNITS, called, verdict
+from bertie.metrics.base import MEAN_COST, RESAMPLED_UNITS, called, verdict
 from bertie.runs.compare import compare_runs, gather, render_comparison_page
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
@@ -112,7 +112,7 @@ def run_finetune(
     folder = RunFolder(run)
     folder.check(overwrite=overwrite)
     if not overwrite and seed_runs(folder.path):
-        raise UsageError(
+        raise OutputExists(
             f"{run} contains runs of several seeds or folds. Pass their number (--seeds, --folds), choose another "
             "folder, or pass --overwrite to replace them."
         )
@@ -149,11 +149,13 @@ def finetune_seeds(
     folder, run = RunFolder(run), Path(run)
     folder.check(overwrite=overwrite)
     if not overwrite and (run / CONFIG).exists():
-        raise UsageError(f"{run} contains a run of one seed. Choose another folder, or pass --overwrite to replace it.")
+        raise OutputExists(
+            f"{run} contains a run of one seed. Choose another folder, or pass --overwrite to replace it."
+        )
     names = [f"seed-{config.train.seed + number}" for number in range(seeds)]
     others = [one.name for one in seed_runs(run) if one.name not in names]
     if others and not overwrite:
-        raise UsageError(
+        raise OutputExists(
             f"{run} contains {', '.join(others)} beside {', '.join(names)}. Ask for all of them (--seeds), choose "
             "another folder, or pass --overwrite to start again."
         )
@@ -185,7 +187,8 @@ def _all_seeds(
         "undefined": first["dev"].get("undefined", {}),  # all are measured on the same examples
     }
     if rows := first["dev"].get("baselines"):
-        mean, metric = summed["over_seeds"][metrics[0]], metrics[0]
+        metric = MEAN_COST if MEAN_COST in rows[0]["figures"] else metrics[0]
+        mean = SeedSummary.over([r["dev"][metric] for r in results.values()], metric).as_json()
         summed["baselines"] = [{"name": row["name"], "figures": row["figures"]} for row in rows]
         interval = [mean["mean"] if mean[end] is None else mean[end] for end in ("low", "high")]
         counts = {f"{unit}s": first["dev"][f"{unit}s"] for unit in RESAMPLED_UNITS if f"{unit}s" in first["dev"]}

@@ -1,7 +1,7 @@
 """The one way to open a model, for Python, the command line and the server, so that all have the same numbers.
 
 A graph of `bertie export` runs in ONNX Runtime. A folder that needs no torch runs in the native engine, where that is
-the faster one. torch reads any other folder, and runs it unless the native engine is faster.
+the faster one. torch reads any other folder, and runs it unless the native engine is faster, or another is chosen.
 """
 
 import sys
@@ -96,7 +96,7 @@ def open_engine(
         model: The name, folder or graph.
         device: cpu, cuda, cuda:1, mps or auto, the fastest.
         precision: fp32, bf16 (may change the third digit) or auto, the faster one here.
-        engine: torch, native or auto, the faster one here.
+        engine: torch, native, that of a package, or auto, the faster of the first two here.
         threads: Number of threads of a CPU. None: all cores.
 
     Raises:
@@ -144,7 +144,7 @@ class ModelFolder:
 
         Raises UsageError for the native engine, which has a copy of its weights, and DataError for another base.
         """
-        if check_names(precision, engine) == "native":
+        if check_names(precision, engine) not in ("auto", "torch"):
             raise UsageError("Several adapters on one base run in torch. Omit the engine, or merge each with its base.")
         import torch
 

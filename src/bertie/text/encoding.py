@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 
 import tokenizers
 
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, TextTooLong, UsageError
 from bertie.files import JsonObject
 
 _T = TypeVar("_T")
@@ -176,7 +176,7 @@ def fit_sizes(a: int, b: int, special: int, max_length: int | None, truncation: 
     if max_length is not None and max_length < special:
         raise UsageError(f"max_length ({max_length}) is too small for the {special} special tokens.")
     if truncation == "error":
-        raise DataError(
+        raise TextTooLong(
             f"A text of {a + b + special:,} tokens is longer than max_length {max_length:,}. Raise "
             "max_length, or choose truncation or windows."
         )

@@ -70,10 +70,6 @@ def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., ob
         def run(**values: Any) -> object:
             texts = {name: value for name in flags if (value := values.pop(name)) not in (None, [])}
             _check_once([flags[name].key for name in texts], values.get("overrides") or [])
-            mappings = [name for name, text in texts.items() if flags[name].read and text.startswith("{")]
-            if mappings:  # YAML, which the setting of the same name reads: {spam: 10, ham: 1}
-                pairs = [f"{flags[name].key}={texts.pop(name)}" for name in mappings]
-                values["overrides"] = [*(values["overrides"] or []), *pairs]
             return command({flags[name].key: _value(flags[name], value) for name, value in texts.items()}, **values)
 
         return with_parameters(run, [*(p.replace(kind=keyword) for p in own), *parameters])

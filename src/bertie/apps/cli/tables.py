@@ -128,7 +128,12 @@ def comma_names(text: str) -> tuple[str, ...]:
 
 
 def parse_pairs(text: str, option: str = "--label-names", example: str = "0=negative,1=positive") -> dict[str, str]:
-    """ "a=b, c=d" -> {"a": "b", "c": "d"}. Raises UsageError for a part without both, and for a repeated name."""
+    """ "a=b, c=d", or the mapping "{a: b, c: d}" in YAML or JSON -> {"a": "b", "c": "d"}.
+
+    Raises UsageError for a part without both, and for a repeated name.
+    """
+    if text.startswith("{"):
+        return {name: str(value) for name, value in _parse_mapping(text, option, example).items()}
     names = dict[str, str]()
     for left, _, right in (map(str.strip, part.partition("=")) for part in comma_names(text)):
         if not left or not right:
@@ -139,17 +144,33 @@ def parse_pairs(text: str, option: str = "--label-names", example: str = "0=nega
     return names
 
 
+def _parse_mapping(text: str, option: str, example: str) -> dict[str, object]:
+    """Returns a mapping of YAML or JSON, by names as they are written."""
+    from bertie import safe_yaml
+
+    try:
+        names = safe_yaml.parsed(text)
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, dict) or None in names.values():
+        raise UsageError(f"{option} {text!r} is no mapping of names. Write pairs, separated by commas: {example}.")
+    return {str(name).lower() if isinstance(name, bool) else str(name): value for name, value in names.items()}
+
+
 def class_weights(text: str) -> str | dict[str, str]:
     """ "balanced", or "spam=10, ham=1" -> {"spam": "10", "ham": "1"}."""
     return text if text == "balanced" else parse_pairs(text, "--class-weights", "spam=10,ham=1")
 
 
-def costs(text: str) -> dict[str, dict[str, str]]:
+def costs(text: str) -> dict[str, object]:
     """ "spam:ham=10, ham:spam=1" -> {"spam": {"ham": "10"}, "ham": {"spam": "1"}}."""
+    option, example = "--costs", "spam:ham=10,ham:spam=1"
+    if text.startswith("{"):
+        return _parse_mapping(text, option, example)
     matrix: dict[str, dict[str, str]] = {}
-    for labels, cost in parse_pairs(text, "--costs", "spam:ham=10,ham:spam=1").items():
+    for labels, cost in parse_pairs(text, option, example).items():
         truth, _, predicted = labels.partition(":")
         if not truth or not predicted:
             raise UsageError(f"--costs {text!r} must name a true and a predicted label: spam:ham=10.")
         matrix.setdefault(truth, {})[predicted] = cost
-    return matrix
+    return {**matrix}

@@ -54,9 +54,12 @@ def train(
         bool,
         typer.Option("--split-special-tokens", help="Read special tokens that occur in a text as ordinary characters."),
     ] = False,
-    morphemes: Annotated[
-        bool, typer.Option("--morphemes", help="First split Korean into morphemes (Kiwi, slow).")
-    ] = False,
+    word_splitter: Annotated[
+        str | None,
+        typer.Option(
+            help="Split words first: kiwi (Korean morphemes, slow), or a splitter of a package. Default: none."
+        ),
+    ] = None,
     encoding: EncodingOption = "utf-8",
     overwrite: Overwrite = False,
 ) -> None:
@@ -80,7 +83,7 @@ def train(
         limit_alphabet=limit_alphabet,
         unused=unused,
         split_special_tokens=split_special_tokens,
-        morphemes=morphemes,
+        word_splitter=word_splitter,
         encoding=encoding,
         overwrite=overwrite,
     )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from bertie.data.sequences import Sequences
-from bertie.errors import BertieError, DataError
+from bertie.errors import BertieError, TextTooLong
 from bertie.files import check_readable
 from bertie.infer.engine import Array, Facts
 from bertie.infer.native.encoder import (
@@ -175,7 +175,7 @@ class FolderEngine:
         """The arrays of one batch, as `Engine.run` has them."""
         longest, most = int(ids.lengths.max(initial=0)), self.config.max_length
         if longest > most:
-            raise DataError(f"A sequence of {longest:,} tokens is longer than the model's {most:,} positions.")
+            raise TextTooLong(f"A sequence of {longest:,} tokens is longer than the model's {most:,} positions.")
         segments = ids.token_type_ids if self.config.type_vocab_size > 1 else None
         inputs = ids.input_ids, segments, positions_of(self.config, ids), ids.lengths
         layers = {name: parse_layer_output(name) for name in outputs}

@@ -44,6 +44,9 @@ def index_command(
             "Default: pairs."
         ),
     ] = None,
+    word_splitter: Annotated[
+        str | None, typer.Option(help="Word splitter, such as one of a package, whose words are terms too.")
+    ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the documents of these files.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Verify an index without changes.")] = False,
     vectors: Annotated[
@@ -93,6 +96,7 @@ def index_command(
         passage_words=passage_words,
         english=english,
         korean=korean,
+        word_splitter=word_splitter,
         vectors=vectors,  # type: ignore[arg-type]  # the function says which there are
         store=store,
         url=url,
