@@ -40,7 +40,7 @@ FewShot = Annotated[
 StartModel = Annotated[str | None, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")]
 
 
-@configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
+@configured("finetune", **SETTINGS)
 def finetune_command(
     given: OptionValues,
     model: StartModel = None,

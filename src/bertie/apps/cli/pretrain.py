@@ -13,7 +13,7 @@ from bertie.platform import NAMED_SETTINGS, UsageError, console
 
 
 @configured(
-    "bertie.runs.config:PretrainConfig",
+    "pretrain",
     corpus="corpus",
     features="features.column",
     tokenizer="tokenizer",
