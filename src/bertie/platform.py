@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 # fmt: off
 _MODULES = {
     "api.use": "checked_arguments=checked readable_texts",
+    "compression.prune": "Recipe",
     "compression.quantize": "gptq",
-    "compression.recipe": "Recipe",
     "console": "console",
     "costs.catalog": "ProcessorCatalog=Catalog",
     "data.sequences": "Sequences",
@@ -47,6 +47,7 @@ _MODULES = {
     "runs.model_card": "ModelCard",
     "runs.opening": "ModelFolder",
     "runs.planning": "RunPlan",
+    "safe_yaml": "parse_yaml=parsed",
     "tasks": "Prediction",
     "tasks.capabilities": "Chooses Spans",
     "text.encoding": "Encoding",
@@ -61,15 +62,15 @@ __all__ = [
     "Prediction", "Predictor", "ProcessorCatalog", "Recipe", "Registry", "Report", "RunPlan", "SeedSummary",
     "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps", "TableFormat", "TextPipeline",
     "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments", "console", "each_row", "frame_of",
-    "gptq", "is_missing", "nearest", "quantity", "readable_texts", "tag_entities",
+    "gptq", "is_missing", "nearest", "parse_yaml", "quantity", "readable_texts", "tag_entities",
 ]
 # fmt: on
 
 if TYPE_CHECKING:
     from bertie.api.use import checked as checked_arguments
     from bertie.api.use import readable_texts
+    from bertie.compression.prune import Recipe
     from bertie.compression.quantize import gptq
-    from bertie.compression.recipe import Recipe
     from bertie.console import console
     from bertie.costs.catalog import Catalog as ProcessorCatalog
     from bertie.data.sequences import Sequences
@@ -106,6 +107,7 @@ if TYPE_CHECKING:
     from bertie.runs.model_card import ModelCard
     from bertie.runs.opening import ModelFolder
     from bertie.runs.planning import RunPlan
+    from bertie.safe_yaml import parsed as parse_yaml
     from bertie.tasks import Prediction
     from bertie.tasks.capabilities import Chooses, Spans
     from bertie.text.encoding import Encoding
