@@ -32,8 +32,8 @@ def presets_within(
     """
     rows: list[dict[str, Any]] = []
     plans, device = _sizes(config), known.device(key)
-    given, count = assumptions.utilization, assumptions.count
-    computed = {name: given or device.expected_utilization(plan.job, count) for name, plan in plans.items()}
+    used_everywhere, count = assumptions.utilization, assumptions.count
+    computed = {name: used_everywhere or device.expected_utilization(plan.job, count) for name, plan in plans.items()}
     used = tried_utilizations(plans) if tried else computed
     for name, plan in plans.items():
         job = plan.job
