@@ -299,6 +299,48 @@ def seeds(korean: bool, name: str, *columns: str) -> str:
     return table(("set", *heads), cells)
 
 
+def facts(korean: bool) -> str:
+    """One row for each model and relation: precision of all predictions, of those that are answers, and of a guess."""
+    del korean
+    rows = lines("facts")
+    keys = ("p@1", "p@10", "p@1 among answers", "p@10 among answers")
+    cells = []
+    for row in rows:
+        guess = _one(rows, model=f"the most frequent answers, {row['model']}", relation=row["relation"])
+        if guess is not None:
+            shown = [f"{row[key]:.3f}" for key in keys] + [f"{guess[key]:.3f}" for key in keys[:2]]
+            cells.append((f"`{row['model']}`", row["relation"], f"{row['facts']:,}", *shown))
+    return table(("model", "relation", "facts", *keys, "frequent answers, p@1", "frequent answers, p@10"), cells)
+
+
+def families(korean: bool, size: str) -> str:
+    """One row for each family at a size: parameters, cost of the pre-training, scores; then what is missing."""
+    del korean
+    from benchmarks.families import TASKS, rows_of
+
+    rows: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in lines("families"):
+        if row["size"] == size:
+            rows[row["row"]].append(row)
+    cells = []
+    for name, runs in rows.items():
+        first = runs[0]
+        cost = ("", "", "")
+        if "parameters" in first:
+            seconds = sum(run["seconds"] for run in runs) / len(runs)
+            cost = (f"{first['parameters'] / 1e6:.2f}", f"{first['flops'] / 1e12:,.0f}", f"{seconds:,.0f}")
+        scores = [[run["scores"][task] for run in runs] for task in TASKS]
+        shown = (mean_cell(values) if all(isinstance(one, float) for one in values) else "-" for values in scores)
+        cells.append((name, *cost, *shown, str(len(runs))))
+    heads = ("row", "M parameters", "TFLOP", "CPU s", "SST-2", "CoNLL-2003", "STS-B", "NSMC", "seeds")
+    first = next(iter(rows.values()))[0]
+    missing = [row.name for row in rows_of(size, Path()) if row.name not in rows]
+    note = f"\n{first['budget'] / 1e6:g} million tokens a row, {first['machine']}, {first['date']}: "
+    note += f"`python -m benchmarks.families --size {size} --tokens {first['budget']}`\n"
+    note += f"\nNot measured at this size: {', '.join(missing)}.\n" if missing else ""
+    return table(heads, cells) + note
+
+
 RECORD = re.compile(r"^## (.+)\n\n\*(\d{4}-\d\d-\d\d)\.\*", re.MULTILINE)
 
 TABLES: dict[str, Callable[..., str]] = {
@@ -313,6 +355,8 @@ TABLES: dict[str, Callable[..., str]] = {
     "promises": promises,
     "seeds": seeds,
     "embedding-losses": embedding_losses,
+    "facts": facts,
+    "families": families,
 }
 
 

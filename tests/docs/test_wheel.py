@@ -47,6 +47,7 @@ families
 help rare-labels
 plan model=bert-tiny
 fill-mask run "the [MASK] soup"
+detect --help
 next-sentence run "the soup" "was good"
 perplexity run reviews.csv
 predict tuned reviews.csv -o answers.csv

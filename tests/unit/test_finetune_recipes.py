@@ -48,9 +48,12 @@ def test_what_is_typed_counts_more_than_the_recipe() -> None:
     ("width", "typed", "rate"),
     [(256, [], usual_rate(256)), (768, [], 2e-5), (1024, [], 2e-5), (256, ["optim.lr=7e-5"], 7e-5)],
 )
-def test_a_published_rate_is_for_wide_models(width: int, typed: list[str], rate: float) -> None:
+def test_a_published_rate_is_for_wide_models(
+    width: int, typed: list[str], rate: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     model = TorchModel(Encoder(families.config("bert-tiny", hidden_size=width, num_hidden_layers=0, vocab_size=9)))
     assert with_rate(settings_of({"model": "m", "data": "rte"}, overrides=tuple(typed)), model, []).optim.lr == rate
+    assert ("learning rate for the model's width" in " ".join(capsys.readouterr().err.split())) == (not typed)
     named = settings_of({"model": "m", "data": "rte"}, DATASETS["rte"].recipe, tuple(typed))
     assert with_rate(named, model, []).optim.lr == named.optim.lr
 

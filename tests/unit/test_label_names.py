@@ -55,7 +55,7 @@ def test_pairs_and_mappings_mean_the_same_in_every_option() -> None:
         {"a": "2"},
         "balanced",
     ]
-    assert [tables.costs(text) for text in ("{a: {b: 2}}", "a:b=2")] == [{"a": {"b": "2"}}] * 2
+    assert [tables.costs(text) for text in ("{a: {b: 2}}", "a:b=2")] == [{"a": {"b": 2}}, {"a": {"b": "2"}}]
     for wrong in ("{a", "{a}", "{a: }", "{a, b}"):
         with pytest.raises(UsageError, match=r"--label-names .* is no mapping of names\. Write pairs"):
             tables.parse_pairs(wrong)

@@ -18,7 +18,7 @@ from bertie.apps.serve.golden import difference
 from bertie.apps.serve.routes import ROUTES, pipeline_of
 from bertie.errors import DataError, UsageError
 from bertie.infer import fill
-from bertie.infer.pairs import verdicts
+from bertie.infer.pairs import PairHead
 from bertie.infer.predict import Predictor
 from bertie.io.columns import find_columns
 from bertie.io.table_format import Columns
@@ -218,7 +218,7 @@ def test_choices_relations_and_next_sentences(server, folders):
     (verdict,) = server.ok("/next_sentence", {"inputs": {"first": "ab", "second": "cd"}})["answers"]
     assert verdict["kind"] == "nsp"
     assert verdict["probability"] == pytest.approx(max(verdict["yes"], 1 - verdict["yes"]))
-    assert verdicts(np.array([[0, 2]], np.float32), "sop")[0].verdict == "swapped"
+    assert PairHead("sop").verdicts(np.array([[0, 2]], np.float32))[0].verdict == "swapped"
 
 
 def test_tokens(server):

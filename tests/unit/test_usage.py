@@ -17,10 +17,12 @@ from bertie.data import corpus
 from bertie.files import read_json
 from bertie.report.values import number
 from bertie.runs import model_card
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import run_finetune
 from bertie.runs.pretrain import run_pretrain
 from bertie.runs.usage import energy
 from bertie.runs.verify import verify_folder
+from bertie.tasks.datasets import DATASETS
 
 assert home
 assert model
@@ -186,13 +188,29 @@ def test_the_card_of_a_model_tells_its_training(home: Path, tmp_path: Path) -> N
         settings(home).model_copy(update={"model": str(first / "checkpoint-6"), "model_overrides": {}}), second
     )
     card = (second / "model" / "README.md").read_text()
-    for section in ("Training", "Training text", "Cost of the training"):
+    for section in ("Training", "Use and limits", "Training text", "Cost of the training"):
         assert card.count(f"\n## {section}\n") == 1
+    assert "of at most 32 tokens" in card
+    assert "License: none was stated. The terms of the training text hold" in card
     assert "| started from | checkpoint-6 |" in card
     assert "Before it, first: 6 steps, " in card
     assert str(tmp_path) not in card
     assert [stage.name for stage in model_card.stages(str(second))] == ["second", "first"]
     assert [*model_card.stages("bert-tiny"), *model_card.stages(str(tmp_path))] == []
+
+
+def test_the_card_of_a_fine_tuned_model_has_the_terms_of_a_published_set(tmp_path: Path) -> None:
+    results = {"train_examples": 9, "metrics": ["accuracy"], "dev": {"accuracy": 0.5, "examples": 4}}
+    for config, terms in (
+        (FinetuneConfig(model="bert-tiny", data="nsmc"), f"The terms of nsmc ({DATASETS['nsmc'].licence}) hold"),
+        (FinetuneConfig(model="bert-tiny", train_file="a/mine.csv"), "The terms of mine.csv hold"),
+    ):
+        for _ in range(2):  # a second call replaces the section
+            model_card.write_finetuning(tmp_path, config, results)
+        card = (tmp_path / "README.md").read_text()
+        assert card.count("## Use and limits") == 1
+        assert terms in card
+        assert "the task sequence, on texts like those of the training, of at most 128 tokens" in card
 
 
 def test_the_card_tells_a_named_model_from_a_preset() -> None:

@@ -386,6 +386,6 @@ def settings_of(
     if file is not None or not (data := chosen.get("data")):
         return load(file)
     recipe = DATASETS[data].recipe
-    console.say(f"{data}: using the published settings of {recipe} (-c {recipe}); override any with key=value")
-    ready = load(recipe)
-    return ready if load(None).rate_is_set else ready.with_rate_of_recipe()
+    rate = "" if (own := load(None).rate_is_set) else ", with a learning rate for the model's width"
+    console.say(f"{data}: using the published settings of {recipe} (-c {recipe}){rate}; override any with key=value")
+    return load(recipe) if own else load(recipe).with_rate_of_recipe()

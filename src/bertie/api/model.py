@@ -658,12 +658,12 @@ class Model(ModelHandle):
             >>> model.next_sentence("Note 1 is short.", "It was written in the rain.").verdict in ("follows", "random")
             True
         """
-        from bertie.infer.pairs import find_pair_kind, judge
+        from bertie.infer.pairs import PairHead
 
         self.check("next_sentence")
         predictor = self.predictor(max_length=max_length)
-        kind = "nsp" if self.folder is None else find_pair_kind(self.folder)
-        (verdict,) = judge(self.runner, predictor.tokenizer, [(first, second)], kind, max_length=predictor.max_length)
+        head = PairHead("nsp") if self.folder is None else PairHead.of(self.folder)
+        (verdict,) = head.judge(self.runner, predictor.tokenizer, [(first, second)], max_length=predictor.max_length)
         return verdict
 
     @arguments(**THEIRS)

@@ -47,8 +47,8 @@ def make_embedder(
     than a vector has.
     """
     predictor = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
-    predictor.engine.facts.training_facts.check_reads_texts("an embedding")
-    sentence = predictor.engine.facts.sentence
+    predictor.pipeline.facts.training_facts.check_reads_texts("an embedding")
+    sentence = predictor.pipeline.facts.sentence
     trained = predictor.pipeline.task_or_none
     own = (trained if isinstance(trained, Embeds) else EmbedTask.told(sentence)) or EmbedTask()
     prompts = sentence.prompts
@@ -72,7 +72,7 @@ def make_embedder(
     }
     chosen = {name: value for name, value in options.items() if value is not None}
     task = replace(EmbedTask.make((), {**own.settings(), **chosen}), dense=own.dense)
-    whole, cut = task.whole_width(predictor.engine.facts.hidden_size), task.truncate_dim
+    whole, cut = task.whole_width(predictor.pipeline.facts.hidden_size), task.truncate_dim
     if truncate_dim is not None and cut is not None and cut > whole:
         raise UsageError(f"truncate_dim is {cut:,}, but vectors of this model have {whole:,} dimensions.")
     return predictor.replace(task_or_none=task)
@@ -98,7 +98,7 @@ def width_of(predictor: Predictor) -> int:
     task = predictor.task
     if not isinstance(task, Embeds):
         raise WrongModel("The model makes no vectors of texts.")
-    return task.width(predictor.engine.facts.hidden_size)
+    return task.width(predictor.pipeline.facts.hidden_size)
 
 
 def write_npy(

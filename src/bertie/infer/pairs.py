@@ -14,7 +14,7 @@ from typing import Literal, Self
 from bertie.errors import DataError, UsageError, WrongModel
 from bertie.files import JsonObject, read_json
 from bertie.infer.batching import run_batches
-from bertie.infer.engine import Array, Engine, Facts
+from bertie.infer.engine import Array, Engine
 from bertie.io.tables import Example
 from bertie.tasks.answerer import softmax
 from bertie.tasks.source import encode_examples
@@ -45,36 +45,6 @@ class PairVerdict:
         return {name: round(value, 6) if isinstance(value, float) else value for name, value in asdict(self).items()}
 
 
-def check_head(facts: Facts) -> None:
-    """Raise UsageError for a model without the head."""
-    if _PAIR_HEAD not in facts.heads:
-        raise WrongModel(
-            "This model has no head for pairs of texts. Use a model that was pre-trained with next-sentence prediction "
-            "or sentence-order prediction. Fine-tuned models have no such head."
-        )
-
-
-def check_kind(kind: _Kind) -> None:
-    """Raises UsageError for a head that does not compare texts."""
-    if not kind:
-        raise UsageError(
-            "The head for pairs of this model compares a text with a picture. It gives no answer for texts."
-        )
-
-
-def judge(
-    engine: Engine, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], kind: _Kind, *, max_length: int
-) -> list[PairVerdict]:
-    """The verdict on each pair, long texts cut. Raises DataError for an empty text; UsageError without the head."""
-    check_head(engine.facts)
-    check_kind(kind)
-    for number, pair in enumerate(pairs, 1):
-        if not all(text.strip() for text in pair):
-            raise DataError(f"Pair {number} has an empty text. Pass two texts that are not empty.")
-    encoded = encode_examples([Example(pair) for pair in pairs], tokenizer, max_length=max_length)
-    return verdicts(run_batches(engine, encoded, (_PAIR_HEAD,))[_PAIR_HEAD], kind)
-
-
 def find_pair_kind(folder: Path) -> _Kind:
     """Returns the objective of a model folder's pre-training: that of the run next to it, otherwise its family's.
 
@@ -95,14 +65,6 @@ def find_pair_kind(folder: Path) -> _Kind:
     return "sop" if family in ORDERED else "nsp"
 
 
-def verdicts(logits: Array, kind: _Kind) -> list[PairVerdict]:
-    """The verdicts of a batch. logits (B, 2)"""
-    results = []
-    for yes, no in softmax(logits).tolist():
-        results.append(PairVerdict(kind, NAMES[kind][yes < no], max(yes, no), yes))
-    return results
-
-
 @dataclass(frozen=True)
 class PairHead:
     """The head of pre-training that reads two texts. kind: what it tells of them."""
@@ -116,14 +78,28 @@ class PairHead:
 
     def check(self) -> None:
         """Raises UsageError for a head that does not compare texts."""
-        check_kind(self.kind)
+        if not self.kind:
+            raise UsageError(
+                "The head for pairs of this model compares a text with a picture. It gives no answer for texts."
+            )
 
     def judge(
         self, engine: Engine, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], *, max_length: int
     ) -> list[PairVerdict]:
-        """Returns the verdict on each pair. See `judge`."""
-        return judge(engine, tokenizer, pairs, self.kind, max_length=max_length)
+        """The verdict on each pair, long texts cut. Raises DataError for an empty text; UsageError without the head."""
+        if _PAIR_HEAD not in engine.facts.heads:
+            raise WrongModel(
+                "This model has no head for pairs of texts. Use a model that was pre-trained with next-sentence "
+                "prediction or sentence-order prediction. Fine-tuned models have no such head."
+            )
+        self.check()
+        for number, pair in enumerate(pairs, 1):
+            if not all(text.strip() for text in pair):
+                raise DataError(f"Pair {number} has an empty text. Pass two texts that are not empty.")
+        encoded = encode_examples([Example(pair) for pair in pairs], tokenizer, max_length=max_length)
+        return self.verdicts(run_batches(engine, encoded, (_PAIR_HEAD,))[_PAIR_HEAD])
 
     def verdicts(self, logits: Array) -> list[PairVerdict]:
-        """Returns the verdicts of a batch. logits (B, 2)"""
-        return verdicts(logits, self.kind)
+        """The verdicts of a batch. logits (B, 2)"""
+        rows = softmax(logits).tolist()
+        return [PairVerdict(self.kind, NAMES[self.kind][yes < no], max(yes, no), yes) for yes, no in rows]

@@ -179,13 +179,30 @@ class Predictor:
         self, rows: Iterable[TextRow], *, eager: bool = False, count: TextCount | None = None
     ) -> Iterator[tuple[list[TextRow], list[Prediction | BadRecord], Sequences]]:
         """Yields chunks of rows with their predictions, and the encoding of the rows that are examples."""
-        on_gpu = self.engine.facts.on_gpu
-        size = self.task.at_once or (GPU_CHUNK_ROWS if on_gpu else CHUNK_ROWS)
-        parts = self._encoded(as_they_come(rows, size) if eager else chunks(rows, size))
-        for chunk, encoded in one_ahead(parts) if on_gpu and not eager else parts:
+        for chunk, encoded, logits in self._computed(rows, eager=eager):
             if count is not None:
                 count.add(encoded, self.tokenizer)
-            yield chunk, self.pipeline.decode(chunk, encoded, self.logits(encoded) if len(encoded) else None), encoded
+            yield chunk, self.pipeline.decode(chunk, encoded, logits), encoded
+
+    def _computed(
+        self, rows: Iterable[TextRow], *, eager: bool = False
+    ) -> Iterator[tuple[list[TextRow], Sequences, Array | None]]:
+        """Yields chunks of rows with the encoding and the logits of those that are examples. None: there are none."""
+        on_gpu = self.pipeline.facts.on_gpu
+        size = self.task.at_once or (GPU_CHUNK_ROWS if on_gpu else CHUNK_ROWS)
+        parts = self._encoded(as_they_come(rows, size) if eager else chunks(rows, size))
+        several = on_gpu and not eager and not (isinstance(rows, list) and len(rows) <= size)
+        for chunk, encoded in one_ahead(parts) if several else parts:
+            yield chunk, encoded, self.logits(encoded) if len(encoded) else None
+
+    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Returns the vector of each text, of a model that gives vectors. -> (N, W)
+
+        Raises DataError for a model that reads pairs.
+        """
+        rows: list[TextRow] = [self.pipeline.example(text, number) for number, text in enumerate(texts, 1)]
+        parts = [self.embedding.finished(part) for _, _, part in self._computed(rows) if part is not None]
+        return np.concatenate(parts)
 
     def _encoded(self, parts: Iterable[Iterable[TextRow]]) -> Iterator[tuple[list[TextRow], Sequences]]:
         """Yields chunks of rows with the encoding of the rows that are examples."""

@@ -13,7 +13,6 @@ from bertie.nn.init import initialize
 
 LAYER_NAME = re.compile(r"encoder\.layers\.(\d+)\.")
 EMBEDDING_PREFIXES = ("encoder.embeddings.", "encoder.characters.", "encoder.relative.")  # what all layers read
-_POOLER = "encoder.pooler."
 
 
 def number_layer(name: str) -> int:
@@ -63,7 +62,7 @@ def reinitialize(model: TorchModel, layers: int, *, seed: int) -> None:
     _check(model, layers, "reinit")
     first = model.config.num_hidden_layers - layers
     names = (name for name, _ in model.named_parameters())
-    chosen = {name for name in names if number_layer(name) >= first or name.startswith(_POOLER)}
+    chosen = {name for name in names if number_layer(name) >= first or name.startswith("encoder.pooler.")}
     stds = model.variant.stds(model.config) if model.variant else None
     initialize(model, std=model.config.initializer_range, seed=seed, only=chosen, stds=stds)
 

@@ -1,6 +1,7 @@
 """The sections of a model's card, README.md, that its run knows: the training, the text, the cost, the scores.
 
     ## Training                what was learned, with which settings, and from which weights
+    ## Use and limits          what the model is for, what was not measured, and whose terms it follows
     ## Training text           of pre-training: corpora, and the passages removed because an evaluation set has them
     ## Scores                  of fine-tuning: metrics of the dev set, with their intervals
     ## Cost of the training    next to the forecast, with the runs whose checkpoint the training started from
@@ -26,6 +27,7 @@ from bertie.runs import usage
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results
 from bertie.runs.run_data import RunData
+from bertie.tasks.datasets import DATASETS
 from bertie.train import checkpoint, log
 
 _CARD = checksums.CARD
@@ -50,6 +52,7 @@ def render_markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object
 
 
 TRAINING, TEXT, SCORES, COST = "Training", "Training text", "Scores", "Cost of the training"
+USE = "Use and limits"
 _Rows = list[tuple[str, str]]
 
 
@@ -86,6 +89,9 @@ def write_pretraining(run: Path, model: Path, config: PretrainConfig, data: RunD
         values = {name: value for name, value in valid.items() if name.endswith(("_loss", "_accuracy"))}
         rows.append(("held-out text", ", ".join(f"{name} {number(value)}" for name, value in values.items())))
     put(model, TRAINING, render_markdown_table(["", ""], rows))
+    _put_use(
+        model, "a start for fine-tuning, and predictions of its pre-training objectives", "the training text", config
+    )
     put(model, TEXT, *_text(data))
 
 
@@ -100,6 +106,8 @@ def write_finetuning(model: Path, config: FinetuneConfig, results: Json) -> None
         *_decisions(config, results),
     ]
     put(model, TRAINING, render_markdown_table(["", ""], rows))
+    terms = f"{_named(config)} ({DATASETS[config.data].licence})" if config.data else _named(config)
+    _put_use(model, f"the task {config.task}", terms, config)
     dev, bounds = results["dev"], results["dev"].get("interval_95", {})
     unknown = dev.get("undefined", {})
     scores = [
@@ -111,6 +119,17 @@ def write_finetuning(model: Path, config: FinetuneConfig, results: Json) -> None
     ]
     about = f"{counted(dev['examples'], 'dev example')}; 95% intervals over the examples." if "examples" in dev else ""
     put(model, SCORES, render_markdown_table(["metric", "score", "interval"], scores), about)
+
+
+def _put_use(model: Path, purpose: str, data: str, config: PretrainConfig | FinetuneConfig) -> None:
+    """Writes what the model is for, what is not known of it, and which terms it follows."""
+    facts = (
+        f"- Intended use: {purpose}, on texts like those of the training, of at most {config.max_length:,} tokens.",
+        "- Limits: other kinds of text and differences between groups of people were not measured. Measure them before "
+        "you rely on the model: `bertie evaluate`, `bertie audit`.",
+        f"- License: none was stated. The terms of {data} hold, and those of the weights that it started from.",
+    )
+    put(model, USE, "\n".join(facts))
 
 
 def _decisions(config: FinetuneConfig, results: Json) -> _Rows:

@@ -13,8 +13,9 @@ import json
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -212,7 +213,7 @@ class Task(Reader, Learner, Answerer, View):
             if name not in known:
                 raise UnknownName(f"This task has no option {name!r}. {nearest(name, known)}")
         try:  # via JSON, where tuples are lists
-            task: Self = TypeAdapter(cls).validate_json(json.dumps({"labels": labels, **settings}, default=str))
+            task: Self = _adapter(cls).validate_json(json.dumps({"labels": labels, **settings}, default=str))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
@@ -220,6 +221,11 @@ class Task(Reader, Learner, Answerer, View):
                 f"Task option {where}: {first['msg']} (the value is {str(first['input'])[:80]!r})."
             ) from None
         return task
+
+
+@cache
+def _adapter(task: type[Task]) -> TypeAdapter[Any]:  # milliseconds, and a service makes a task for each call
+    return TypeAdapter(task)
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ GROUPS: dict[str, tuple[CommandRow, ...]] = {
         CommandRow("negatives", "bertie.apps.search.commands.negatives:negatives_command", "Mine hard negatives: passages that a search ranks high and that do not answer."),
         CommandRow("write", "bertie.apps.pretrained.write:write_command", "Generate text from a text."),
         CommandRow("fill-mask", "bertie.apps.pretrained.fill_mask:fill_mask_command", "Predict masked tokens."),
+        CommandRow("detect", "bertie.apps.pretrained.detect:detect_command", "Find words that look wrong in a text."),
         CommandRow("next-sentence", "bertie.apps.pretrained.next_sentence:next_sentence_command", "Predict whether one text follows another."),
         CommandRow("perplexity", "bertie.apps.pretrained.perplexity:perplexity_command", "Compute the pseudo-perplexity of a masked language model."),
         CommandRow("drift", "bertie.apps.drift.command:drift_command", "Compare a model's texts and answers in use with its training."),

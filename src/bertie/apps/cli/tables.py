@@ -145,19 +145,14 @@ def parse_pairs(text: str, option: str = "--label-names", example: str = "0=nega
 
 
 def _parse_mapping(text: str, option: str, example: str) -> dict[str, object]:
-    """Returns a mapping of YAML or JSON, whose names and values are read as they are written: yes is no boolean."""
-    import yaml
-
-    loader = yaml.BaseLoader(text)
+    """Returns a mapping of YAML or JSON, by names as they are written."""
     try:
-        names = loader.get_single_data()
-    except (yaml.YAMLError, RecursionError):
+        names = platform.parse_yaml(text)
+    except (ValueError, RecursionError):
         names = None
-    finally:
-        loader.dispose()
-    if not isinstance(names, dict) or "" in names.values():
+    if not isinstance(names, dict) or None in names.values():
         raise UsageError(f"{option} {text!r} is no mapping of names. Write pairs, separated by commas: {example}.")
-    return names
+    return {str(name).lower() if isinstance(name, bool) else str(name): value for name, value in names.items()}
 
 
 def class_weights(text: str) -> str | dict[str, str]:

@@ -1,1 +1,1 @@
-"""What a pre-trained model says and writes: masked words, perplexity, the next sentence, text."""
+"""What a pre-trained model says and writes: masked words, wrong words, perplexity, the next sentence, text."""

@@ -1,0 +1,86 @@
+"""`bertie detect`: the probabilities of the replaced-token head, by word, compared with `transformers`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import bertie as package
+from bertie import families
+from bertie.apps.pretrained.detect import read_words
+from bertie.errors import DataError, UsageError
+from bertie.objectives import build_objective
+from bertie.text.tokenizer import Tokenizer
+from serving import LETTERS
+from toys import CommandLine, toy_model
+
+TEXT = "abc de, f"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("detect")
+    tokenizer = Tokenizer.load(toy_model(home / "start", [*LETTERS, ","]))
+    sizes = {"vocab_size": tokenizer.vocab_size, "hidden_size": 16, "embedding_size": 8, "num_hidden_layers": 2}
+    shape = families.config("electra-small-discriminator", num_attention_heads=2, intermediate_size=32, **sizes)
+    model = families.build(shape, heads=build_objective({"rtd": {}}).heads, seed=1, variant="electra")
+    torch.manual_seed(0)
+    with torch.no_grad():  # so that the probabilities differ
+        for name, tensor in model.named_parameters():
+            if "heads.rtd" in name:
+                tensor.normal_(0, 0.5)
+    families.save(model, home / "electra", tokenizer=tokenizer)
+    return home / "electra"
+
+
+def test_a_word_has_the_highest_probability_of_its_tokens(folder: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.BertTokenizerFast.from_pretrained(folder)
+    encoded = tokenizer(TEXT, return_tensors="pt")
+    with torch.no_grad():
+        logits = transformers.ElectraForPreTraining.from_pretrained(folder).eval()(**encoded).logits[0]
+    expected: dict[int, float] = {}
+    for word, probability in zip(encoded.word_ids(), logits.sigmoid().tolist(), strict=True):
+        if word is not None:
+            expected[word] = max(probability, expected.get(word, 0.0))
+    words = read_words(package.load(folder), TEXT)
+    assert [(word.word, word.start, word.end) for word in words] == [
+        ("abc", 0, 3),
+        ("de", 4, 6),
+        (",", 6, 7),
+        ("f", 8, 9),
+    ]
+    assert [word.probability for word in words] == pytest.approx(list(expected.values()), abs=1e-5)
+    assert len({round(word.probability, 4) for word in words}) > 1
+
+
+def test_the_command_prints_the_words_above_the_threshold(
+    folder: Path, bertie: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = read_words(package.load(folder), TEXT)
+    middle = sorted(word.probability for word in words)[1] + 1e-6
+    shown = json.loads(bertie.good("detect", folder, TEXT, "--threshold", f"{middle:.7f}", "--json"))
+    assert [word["word"] for word in shown["words"]] == [one.word for one in words if one.probability >= middle]
+    lines = bertie.good("detect", folder, TEXT, "--threshold", "0").splitlines()
+    assert [line.split()[1:] for line in lines] == [[f"{word.start}-{word.end}", word.word] for word in words]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "error", "message"),
+    [
+        ("  ", {}, DataError, "has no words"),
+        ("abc de " * 300, {}, DataError, "more than the maximum of 512"),
+        ("abc", {"max_length": 10_000}, UsageError, "max_length"),
+    ],
+)
+def test_bad_texts(folder: Path, text: str, options: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        read_words(package.load(folder), text, **options)
+
+
+def test_a_model_without_the_head_is_refused(folder: Path, bertie: CommandLine) -> None:
+    code, out, err = bertie("detect", folder.parent / "start", "abc")
+    assert (code, out) == (2, "")
+    assert "no head for replaced tokens" in err
