@@ -2,7 +2,7 @@
 
 from benchmarks.commands import neighbor, plan, reproduce, search, serve, speed, text  # noqa: F401 (they add commands)
 from benchmarks.commands.app import bench
-from bertie.cli.main import run
+from bertie.program import run
 
 if __name__ == "__main__":
     run(bench)

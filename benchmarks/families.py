@@ -213,7 +213,12 @@ class Table:
             return folder
         tokenizer = Tokenizer.load(self.tokenizer("bert-base-cased"))
         width = SIZES[self.size][1]
-        sizes = {"num_hidden_layers": 0, "hidden_size": width, "num_attention_heads": 1, "intermediate_size": width}
+        sizes: dict[str, Any] = {
+            "num_hidden_layers": 0,
+            "hidden_size": width,
+            "num_attention_heads": 1,
+            "intermediate_size": width,
+        }
         sizes |= {"hidden_dropout_prob": 0.0, "vocab_size": tokenizer.vocab_size}
         model = families.build("bert-base-cased", heads={}, seed=seed, **sizes)
         with torch.no_grad():

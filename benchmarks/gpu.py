@@ -25,7 +25,7 @@ def _pretrain(model: str, batch_size: int, length: int, *, rounds: int = 3, peer
 
 PARTS: dict[str, Callable[[], Lines]] = {
     "steps-base-128": partial(kernels.measure, "base", 256, 128),
-    "base-128": _pretrain("base", 256, 128),
+    "base-128": _pretrain("base", 256, 128, rounds=2),
     "finetune-base": partial(
         finetune.measure,
         finetune.Setup("bert-base", steps=600, lr=5e-5),
@@ -34,8 +34,8 @@ PARTS: dict[str, Callable[[], Lines]] = {
         only=(BERTIE, TRAINER),
     ),
     "embed-6x384": partial(gpu_infer.measure, "6x384"),
-    "embed-base": partial(gpu_infer.measure, "base", count=20_000),
-    "large-128": _pretrain("large", 128, 128),
+    "embed-base": partial(gpu_infer.measure, "base"),
+    "large-128": _pretrain("large", 128, 128, rounds=1),
     "base-512": _pretrain("base", 64, 512),
     "mini-128": _pretrain("mini", 256, 128),
     "base-128-compiled": _pretrain("base", 256, 128, rounds=1, peer=COMPILED),

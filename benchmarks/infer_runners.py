@@ -52,9 +52,10 @@ class Reading:
 
 def reading_of(model: Path) -> Reading:
     """First rows and their labels for a classifier, else means and the nearest other text."""
+    from bertie.families import VARIANTS
     from bertie.infer.native import folder
 
-    engine = folder.open_native_engine(model, "fp32")
+    engine = folder.open_native_engine(model, "fp32", VARIANTS)
     head = engine.heads.get("sequence") if engine else None
     if head is None or head.outputs < 2:
         return Reading("mean", "nearest", nearest)
@@ -71,6 +72,7 @@ def nearest(vectors: Vectors) -> Any:
 
 def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], threads: int, output: str) -> Batch:
     """The native engine on a model folder, as `bertie embed` has it. int8 is calibrated on other texts."""
+    from bertie.families import VARIANTS
     from bertie.infer.batching import run_batches
     from bertie.infer.engine import Engine
     from bertie.infer.native import folder
@@ -84,7 +86,7 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
             gate.CalibrationTexts.read(found, calibration).quantize(found)
             found.save_pretrained(work / "int8", packed=found.packed)
         model = work / "int8"
-    engine: Engine | None = folder.open_native_engine(model, precision)  # type: ignore[arg-type]
+    engine: Engine | None = folder.open_native_engine(model, precision, VARIANTS)  # type: ignore[arg-type]
     if isinstance(engine, folder.FolderEngine):
         engine.threads = threads
     else:

@@ -24,7 +24,7 @@ from bertie.data import corpus
 from bertie.data.shards import Shards
 from bertie.errors import BertieError
 from bertie.objectives.mlm import MaskedLM
-from bertie.objectives.nsp import NextSentence
+from bertie.objectives.pair import NextSentence
 from bertie.objectives.source import PretrainingSource
 from bertie.text.tokenizer import Tokenizer
 

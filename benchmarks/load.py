@@ -16,7 +16,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from bertie.io import pydocs
+from bertie.apps import pydocs
 
 T = TypeVar("T")
 ANSWER_S = 10.0  # after which a request has failed

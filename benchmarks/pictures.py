@@ -21,8 +21,9 @@ from bertie.metrics.base import wilson
 from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.model import TorchModel
 from bertie.objectives import ImageTextMatching
-from bertie.objectives.captions import Captions, CaptionSource
+from bertie.objectives.captions import CaptionSource
 from bertie.runs.models import model_folder
+from bertie.runs.run_data import read_captions
 from bertie.settings import load_config
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import FeatureConfig
@@ -71,7 +72,7 @@ def main() -> None:
     folder = model_folder(args.model)
     model, tokenizer = families.load(folder)[0], Tokenizer.load(folder)
     features = load_config(FeatureConfig, None, args.settings, column=args.features)
-    captions = Captions.read(args.table, features, tokenizer)
+    captions = read_captions(args.table, features, tokenizer)
     for note in captions.notes:
         console.warn(note)
     source = CaptionSource(captions, tokenizer, ImageTextMatching(), batch_size=1)

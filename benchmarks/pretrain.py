@@ -29,8 +29,8 @@ from bertie import families
 from bertie.console import console
 from bertie.costs.meter import peak_bytes
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws, key
 from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, UsageError, nearest
 from bertie.models.count import forward_flops

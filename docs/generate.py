@@ -49,7 +49,7 @@ def command_line() -> str:
     """Every command with its arguments, options, defaults and examples, read from the typer app."""
     import typer.main
 
-    from bertie.cli.table import app
+    from bertie.apps.cli.table import app
 
     def leaves(group: Any, words: str) -> Iterator[tuple[str, Any]]:
         for name in group.list_commands(None):

@@ -21,9 +21,8 @@ import torch
 
 from bertie import families
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, key, mix
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Order
+from bertie.data.order import Draws, Order, key, mix
 from bertie.data.sequences import Sequences
 from bertie.errors import BertieError
 from bertie.models.config import EncoderConfig

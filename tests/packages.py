@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 BERTIE = Path(sys.executable).with_name("bertie")
 
@@ -66,3 +68,15 @@ def run(site: Path | None, *command: object, code: int = 0, program: str | Path 
 def python(site: Path | None, script: str) -> str:
     """Runs a script as `run` does."""
     return run(site, "-c", script, program=sys.executable)
+
+
+def answer_of_server(site: Path | None, model: object, text: str, **options: str) -> Any:
+    """Serves a model where the packages of a folder are installed. -> what /predict answers to one text"""
+    script = f"""
+import json, urllib.request, bertie
+with bertie.serve({{"m": {str(model)!r}}}, port=0, **{options!r}) as server:
+    body = json.dumps({{"inputs": {text!r}}}).encode()
+    request = urllib.request.Request(f"{{server.url}}/predict", body, {{"Content-Type": "application/json"}})
+    print(json.dumps(json.load(urllib.request.urlopen(request))))
+"""
+    return json.loads(python(site, script).splitlines()[-1])

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertie.cli import tables
-from bertie.cli.app import Commands
+from bertie.apps.cli import tables
+from bertie.apps.cli.app import Commands
 from bertie.console import console
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from benchmarks.commands.app import bench
-from bertie.cli import tables
-from bertie.cli.app import Commands, ConfigFile, Overrides
+from bertie.apps.cli import tables
+from bertie.apps.cli.app import Commands, ConfigFile, Overrides
 from bertie.console import console
 from bertie.errors import UsageError
 from bertie.files import write_bytes

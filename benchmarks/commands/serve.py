@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchmarks.commands.app import Output, bench, tell
-from bertie.cli import tables
+from bertie.apps.cli import tables
 
 if TYPE_CHECKING:
     from rich.table import Table

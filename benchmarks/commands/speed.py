@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from benchmarks.commands.app import Output, bench, tell, writable
-from bertie.cli import tables
+from bertie.apps.cli import tables
 from bertie.console import console, counted
 
 if TYPE_CHECKING:

@@ -71,9 +71,8 @@ def test_a_part_of_the_machine_tells_nothing(running, monkeypatch, tmp_path):
 
 
 def test_it_is_chosen_before_torch_is_there():
-    program = "import sys; from benchmarks import neighbor; from bertie.cli import main; "
-    program += "main.spin_briefly = lambda: print('torch' in sys.modules); main.app = lambda: None; "
-    program += "main.main()"
+    program = "import sys; from benchmarks import neighbor; from bertie import program; "
+    program += "program.spin_briefly = lambda: print('torch' in sys.modules); program.run(lambda: None)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False"]
 

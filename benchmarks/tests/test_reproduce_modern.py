@@ -12,7 +12,7 @@ from bertie import families, objectives
 from bertie.errors import UsageError
 from bertie.models.count import parameters
 from bertie.report.charts import Chart
-from bertie.runs.phases import phases
+from bertie.runs.run_data import phases
 
 GAINS = {"as published": 0.0, "GeGLU": 0.5, "norms before": -0.25}
 

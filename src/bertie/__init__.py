@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from bertie.api.change import convert, extend_vocabulary, grow, shrink, trim_vocabulary
     from bertie.api.corpus import Corpus, build_corpus
     from bertie.api.describe import info, list_families, presets
+    from bertie.api.display import progress
     from bertie.api.finetune import finetune, finetune_against, plan_finetune
     from bertie.api.folders import compare, export_checkpoint, verify, write_report
     from bertie.api.hub import data_sets, download, list_models, upload
-    from bertie.api.messages import progress
     from bertie.api.model import Model, load
     from bertie.api.pretrain import plan_pretrain, pretrain
     from bertie.api.register import register
@@ -89,7 +89,7 @@ _HOMES = {
     "perplexity": "bertie.api.use",
     "predict": "bertie.api.use",
     "presets": "bertie.api.describe",
-    "progress": "bertie.api.messages",
+    "progress": "bertie.api.display",
     "pretrain": "bertie.api.pretrain",
     "probe": "bertie.apps.probe.api",
     "rank": "bertie.api.use",

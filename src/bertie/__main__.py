@@ -12,7 +12,7 @@ def main() -> None:
     if sys.argv[1:2] == ["serve"]:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        from bertie.cli.main import main as run
+        from bertie.program import main as run
     except KeyboardInterrupt:
         sys.exit(130)
     run()

@@ -116,6 +116,26 @@ class NoPackage(UsageError, code="missing-package"):
     """A package is needed that is not installed; the message has the command that installs it."""
 
 
+class OutputExists(UsageError, code="output-exists"):
+    """A file or folder to write exists. Choose another one, continue what it holds, or pass `overwrite`."""
+
+
+class OtherSettings(OutputExists, code="other-settings"):
+    """What a folder holds was made with other settings or data, so it cannot be continued; the message has them."""
+
+
+class InUse(UsageError, code="in-use"):
+    """Another process writes to a folder. The same call works when that process has ended."""
+
+
+class WrongModel(UsageError, code="wrong-model"):
+    """The model, or the engine that runs it, cannot do this. Another one can; the message says which."""
+
+
+class NoAccess(UsageError, code="no-access"):
+    """The Hugging Face Hub does not let this user do it: a token or a consent is missing."""
+
+
 class DataError(BertieError, code="data"):
     """Data or a file is wrong, damaged, missing or unreadable: a table, a model, a run, a corpus. Exit code 3."""
 
@@ -142,6 +162,18 @@ class BadFile(DataError, code="damaged-file"):
 
 class MissingColumn(DataError, code="missing-column"):
     """A table lacks a column that is read; the message has the columns that there are."""
+
+
+class NoRows(DataError, code="no-rows"):
+    """No row, text or document can be used: there are none, or all were left out; the message has the reasons."""
+
+
+class TextTooLong(DataError, code="too-long"):
+    """A text has more tokens than the model or `max_length` takes. Shorten it, or choose what becomes of such texts."""
+
+
+class NoNetwork(DataError, code="no-network"):
+    """A server could not be reached. The same call works when it can."""
 
 
 class Stopped(BertieError, code="stopped"):
@@ -192,7 +224,7 @@ def nearest(name: object, choices: Iterable[str]) -> str:
         return [one for match in matches for one in names if one.casefold() == match]
 
     close = similar(1, 0.5)
-    hint = f"Did you mean {close[0]!r}? " if close else ""
+    hint = f"Did you mean {close[0]!r}? " if close and close[0] != str(name) else ""
     if len(names) > MANY:
         alike = similar(6, 0.4)
         names = [*(alike or names[:6]), f"... ({len(names)} in all)"]
@@ -217,8 +249,11 @@ def model_hint(name: str | Path) -> str:
     """Returns the end of an error message about an unknown model folder: how models are found by name."""
     if "/" in str(name):
         return hub_hint(name)
+    names = [*speech.model_names()]
+    if str(name) in names:
+        return f" It is the name of a model, which bertie.load({str(name)!r}) opens."
     listing = "run: bertie download --list" if speech.shell else "call bertie.list_models()."
-    return f" {nearest(name, speech.model_names())} To list all models that have a name, {listing}"
+    return f" {nearest(name, names)}" * bool(names) + f" To list all models that have a name, {listing}"
 
 
 def arguments(*options: str, **others: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:

@@ -15,7 +15,7 @@ from typing import IO, Any, TypeAlias
 
 import xxhash
 
-from bertie.errors import BadFile, DataError, MissingFile, Stopped, UnreadableFile, UsageError
+from bertie.errors import BadFile, DataError, MissingFile, OutputExists, Stopped, UnreadableFile, UsageError
 
 _SMALL_FILE_BYTES = 64 << 20  # bytes of the largest file that is read as a whole, where its reader names no other bound
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON escapes it; two make a character
@@ -325,7 +325,7 @@ def check_new_file(path: Path, *, overwrite: bool = False, inputs: Iterable[str 
     if path.exists() and any(Path(one).is_file() and path.samefile(one) for one in inputs):
         raise UsageError(f"{path} is read by this command, and --overwrite does not replace it. Choose another name.")
     if path.exists() and not overwrite:
-        raise UsageError(f"{path} exists. Choose another name, or pass --overwrite to replace it.")
+        raise OutputExists(f"{path} exists. Choose another name, or pass --overwrite to replace it.")
     sweep(path)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from bertie import checksums
 from bertie.console import console
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, InUse, OtherSettings, OutputExists, UsageError
 from bertie.files import LOCK, UNDECODED, folders_above, is_leftover, shown, sync_folder
 from bertie.registry import Later, Registry
 from bertie.settings import flatten
@@ -82,7 +82,7 @@ class FolderKind:
         changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
         if changed:
             lines = "".join(f"\n  {key}: {old.get(key)} -> {new.get(key)}" for key in changed)
-            raise UsageError(
+            raise OtherSettings(
                 f"{folder} contains {self.article} {self.name} with other settings or data:{lines}\n"
                 "Choose another folder or pass --overwrite."
             )
@@ -183,9 +183,9 @@ def check_writable(path: Path, kind: FolderKind, *, overwrite: bool = False, new
         return
     if not overwrite:
         if new:
-            raise UsageError(f"{path} is not empty. Choose another folder, or pass --overwrite to replace it.")
+            raise OutputExists(f"{path} is not empty. Choose another folder, or pass --overwrite to replace it.")
         if not kind.begun(path):
-            raise UsageError(f"{path} contains files that are not {kind.article} {kind.name}. Choose another folder.")
+            raise OutputExists(f"{path} contains files that are not {kind.article} {kind.name}. Choose another folder.")
         return
     if others := strangers(path, kind):
         more = f" and {len(others) - _UNKNOWN_FILES_SHOWN:,} more" if len(others) > _UNKNOWN_FILES_SHOWN else ""
@@ -221,7 +221,7 @@ def locked(lock: Path, busy: str) -> Iterator[None]:
     try:
         held.acquire()
     except Timeout:
-        raise UsageError(busy) from None
+        raise InUse(busy) from None
     try:
         yield
     finally:
@@ -320,7 +320,7 @@ def _made_by(path: Path, by: str) -> _Facts | None:
     if origin.get("by") != by:
         return None
     if damage := checksums.check_files(path).damage:
-        raise UsageError(f"{path} was made by this command, but: {damage[0]} Pass --overwrite to make it again.")
+        raise OutputExists(f"{path} was made by this command, but: {damage[0]} Pass --overwrite to make it again.")
     facts: _Facts = origin["facts"]
     return facts
 

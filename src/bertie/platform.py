@@ -9,10 +9,6 @@ from typing import TYPE_CHECKING
 # fmt: off
 _MODULES = {
     "api.use": "checked_arguments=checked readable_texts",
-    "cli.groups": "TableOptions",
-    "cli.options": "grouped",
-    "cli.shared": "option",
-    "cli.tables": "comma_names",
     "compression.quantize": "gptq",
     "compression.recipe": "Recipe",
     "console": "console",
@@ -29,9 +25,10 @@ _MODULES = {
     "infer.pairs": "PairHead",
     "infer.pipeline": "TextPipeline",
     "infer.predict": "Predictor",
+    "infer.texts": "each_row",
     "infer.traffic": "Traffic",
     "io.lines": "BadRecord",
-    "io.pydocs": "PythonModule=Module PythonPackage",
+    "io.memory": "frame_of is_missing",
     "io.sources": "SourceFile SourceFiles",
     "io.table_format": "TableFormat",
     "io.tables": "Example SkipReport",
@@ -44,6 +41,7 @@ _MODULES = {
     "report.charts": "Chart Line",
     "report.page": "Html Report",
     "report.values": "quantity",
+    "runs.arguments": "NAMED_SETTINGS",
     "runs.compression": "Compression",
     "runs.internals": "ModelInternals",
     "runs.model_card": "ModelCard",
@@ -57,23 +55,19 @@ _MODULES = {
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
-    "ANSWER_SCRIPTS", "BadRecord", "BertieError", "Bootstrap", "Chart", "Chooses", "Compression", "DataError",
-    "Encoding", "Engine", "Example", "Facts", "File", "FolderKind", "Html", "Line", "Masked", "ModelCard",
-    "ModelFolder", "ModelInternals", "OnnxEngine", "PairHead", "PairedDifference", "PlainText", "Prediction",
-    "Predictor", "ProcessorCatalog", "PythonModule", "PythonPackage", "Recipe", "Registry", "Report", "RunPlan",
-    "SeedSummary", "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps", "TableFormat",
-    "TableOptions", "TextPipeline", "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments",
-    "comma_names", "console", "gptq", "grouped", "nearest", "option", "quantity", "readable_texts", "tag_entities",
+    "ANSWER_SCRIPTS", "NAMED_SETTINGS", "BadRecord", "BertieError", "Bootstrap", "Chart", "Chooses", "Compression",
+    "DataError", "Encoding", "Engine", "Example", "Facts", "File", "FolderKind", "Html", "Line", "Masked",
+    "ModelCard", "ModelFolder", "ModelInternals", "OnnxEngine", "PairHead", "PairedDifference", "PlainText",
+    "Prediction", "Predictor", "ProcessorCatalog", "Recipe", "Registry", "Report", "RunPlan", "SeedSummary",
+    "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps", "TableFormat", "TextPipeline",
+    "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments", "console", "each_row", "frame_of",
+    "gptq", "is_missing", "nearest", "quantity", "readable_texts", "tag_entities",
 ]
 # fmt: on
 
 if TYPE_CHECKING:
     from bertie.api.use import checked as checked_arguments
     from bertie.api.use import readable_texts
-    from bertie.cli.groups import TableOptions
-    from bertie.cli.options import grouped
-    from bertie.cli.shared import option
-    from bertie.cli.tables import comma_names
     from bertie.compression.quantize import gptq
     from bertie.compression.recipe import Recipe
     from bertie.console import console
@@ -90,10 +84,10 @@ if TYPE_CHECKING:
     from bertie.infer.pairs import PairHead
     from bertie.infer.pipeline import TextPipeline
     from bertie.infer.predict import Predictor
+    from bertie.infer.texts import each_row
     from bertie.infer.traffic import Traffic
     from bertie.io.lines import BadRecord
-    from bertie.io.pydocs import Module as PythonModule
-    from bertie.io.pydocs import PythonPackage
+    from bertie.io.memory import frame_of, is_missing
     from bertie.io.sources import SourceFile, SourceFiles
     from bertie.io.table_format import TableFormat
     from bertie.io.tables import Example, SkipReport
@@ -106,6 +100,7 @@ if TYPE_CHECKING:
     from bertie.report.charts import Chart, Line
     from bertie.report.page import Html, Report
     from bertie.report.values import quantity
+    from bertie.runs.arguments import NAMED_SETTINGS
     from bertie.runs.compression import Compression
     from bertie.runs.internals import ModelInternals
     from bertie.runs.model_card import ModelCard

@@ -1,4 +1,4 @@
-"""YAML that can run no code, whose only booleans are true and false. It is imported when a file of it is read."""
+"""YAML that can run no code, whose only booleans are true and false."""
 
 import re
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
+from bertie import safe_yaml
 from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.files import read_small, write_bytes
 
@@ -41,6 +42,11 @@ class Config(BaseModel):
     def read(cls, path: str | Path | None = None, overrides: Iterable[str] = (), **values: object) -> Self:
         """Returns settings of a YAML file or recipe, changed by values and "dotted.key=value". See `load_config`."""
         return load_config(cls, path, overrides, **values)
+
+    @classmethod
+    def passed_as(cls, key: str) -> str:
+        """Returns the end of an error about a key that is an option of the command."""
+        return "Pass the option {} (in Python, the argument {}).".format(*cls.options[key])
 
     @classmethod
     def kind_of(cls, path: list[str], tree: Mapping[str, object]) -> tuple[object, list[str]]:
@@ -80,12 +86,6 @@ class Config(BaseModel):
 _C = TypeVar("_C", bound=Config)
 MAX_YAML_BYTES = 1 << 20  # a run config has a few thousand
 RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")  # as installed; in a checkout
-
-
-def _parsed(text: str) -> object:
-    from bertie import safe_yaml
-
-    return safe_yaml.parsed(text)
 
 
 def load_config(kind: type[_C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> _C:
@@ -159,7 +159,7 @@ def _refusing(kind: type[Config]) -> Iterator[None]:
         first = next((e for e in errors if e["type"] == "extra_forbidden"), deepest)
         where = [str(part) for part in first["loc"] if "[" not in str(part)]  # that is a kind of value, not a name
         if first["type"] == "extra_forbidden" and where[-1] in kind.options:
-            raise UnknownName(f"Unknown key {'.'.join(where)!r}. {passed_as(kind.options[where[-1]])}") from None
+            raise UnknownName(f"Unknown key {'.'.join(where)!r}. {kind.passed_as(where[-1])}") from None
         if first["type"] == "extra_forbidden":
             elsewhere = [name for name in _names(kind) if name.rpartition(".")[2] == where[-1]]
             elsewhere += [name for name in (kind.also_called.get(where[-1]),) if name]
@@ -170,11 +170,6 @@ def _refusing(kind: type[Config]) -> Iterator[None]:
             raise UsageError(f"{'.'.join(where)} is missing: {_help(kind, where)}") from None
         problem = f"{'.'.join(where)}: {first['msg']} (the value is {first['input']!r})."
         raise UsageError(f"{problem} {_help(kind, where)}") from None
-
-
-def passed_as(option: tuple[str, str]) -> str:
-    """Returns the end of an error about a key that is an option of the command."""
-    return f"Pass the option {option[0]} (in Python, the argument {option[1]})."
 
 
 def _names(kind: type[Config], before: str = "") -> Iterator[str]:
@@ -204,8 +199,6 @@ def _help(kind: type[Config], where: list[str]) -> str:
 
 def save_settings(config: Config, path: Path) -> None:
     """Writes the resolved config as YAML that `load_config` reads as an equal value."""
-    from bertie import safe_yaml
-
     write_bytes(path, safe_yaml.yaml_text(config.model_dump(mode="json")).encode())
 
 
@@ -218,7 +211,7 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path.resolve() in _seen:
         raise UsageError(f"{path} extends itself, through {' -> '.join(map(str, _seen))}.")
     try:
-        tree = _parsed(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
+        tree = safe_yaml.parsed(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         recipes = (file.stem for folder in RECIPES for file in folder.glob("*.yaml"))
         raise UnknownName(f"{path} is neither a file nor a recipe. {nearest(path.stem, recipes)}") from None
@@ -262,7 +255,7 @@ def scalar(text: str) -> Any:
         with suppress(ValueError):
             return float(text)
     try:
-        return _parsed(text)
+        return safe_yaml.parsed(text)
     except ValueError:
         return text
 

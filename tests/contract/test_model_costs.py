@@ -7,7 +7,7 @@ import torch
 from typer.testing import CliRunner
 
 from bertie import families
-from bertie.cli.table import app
+from bertie.apps.cli.table import app
 from bertie.console import console
 from bertie.models import count
 from bertie.models.heads import HEADS

@@ -10,7 +10,7 @@ import pytest
 from bertie import families
 from bertie.models.config import EncoderConfig
 from bertie.text.tokenizer import Tokenizer
-from packages import blocks, install, python, run
+from packages import answer_of_server, blocks, install, python, run
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-a-task.md"
 SETTINGS = ("optim.lr=3e-3", "max_length=24", "train.precision=fp32", "task_options.needed=0.45")
@@ -80,6 +80,9 @@ def test_the_package_of_the_page(stars: Path) -> None:
     run(site, "export", stars / "run" / "model", "-o", stars / "onnx")
     labels = run(site, "predict", stars / "onnx", stars / "new.txt", "-q")
     assert [json.loads(line)["label"] for line in labels.splitlines()] == ["1", "3"]
+    served = [answer_of_server(site, stars / place, "a z c z b d") for place in ("run/model", "onnx")]
+    assert served[0] == served[1]
+    assert "3" in json.dumps(served[0])
 
     told = run(None, "predict", stars / "run" / "model", stars / "new.txt", code=3)
     assert "trained for the task 'ordinal'" in told

@@ -19,11 +19,11 @@ from typer.testing import CliRunner
 import bertie
 from batches import pack, sequences_of
 from bertie import Tokenizer, families, settings
+from bertie.apps.cli.table import app
 from bertie.apps.sample import table, table_text
-from bertie.cli.table import app
 from bertie.console import console
-from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws, key
 from bertie.objectives.mlm import MaskedLM
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.tasks.embed import EmbedTask

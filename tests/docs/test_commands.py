@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from benchmarks.__main__ import bench
-from bertie.cli.table import app
+from bertie.apps.cli.table import app
 from bertie.console import console
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 

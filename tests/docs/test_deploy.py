@@ -19,8 +19,8 @@ import pytest
 import typer
 import yaml
 
+from bertie.apps.cli.table import app
 from bertie.apps.serve.metrics import Metrics
-from bertie.cli.table import app
 from bertie.console import console
 
 pytest.importorskip("starlette")

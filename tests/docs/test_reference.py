@@ -12,7 +12,7 @@ import typer
 
 import bertie
 import bertie.sklearn
-from bertie.cli.table import app
+from bertie.apps.cli.table import app
 from bertie.data.corpus import CORPUS, TOKENS_FOLDER
 from bertie.folders import FolderKind
 from bertie.models.files import MODEL_FOLDER

@@ -18,7 +18,7 @@ import pytest
 import typer
 from packaging.requirements import Requirement
 
-from bertie.cli.table import app
+from bertie.apps.cli.table import app
 
 ROOT = Path(__file__).parents[2]
 CORE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 from batches import laid_out
 from bertie import families, objectives
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws, key
 from bertie.errors import DataError, UsageError
 from bertie.nn import loss
 from bertie.objectives import MaskedLM

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import bertie
-from bertie.cli.main import main
 from bertie.errors import DataError, UsageError
 from bertie.infer.embed import embed_rows, write_npy
 from bertie.io.lines import BadRecord
 from bertie.io.tables import Example, SkipReport
 from bertie.models.sentence import read_sentence
+from bertie.program import main
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import run_finetune
 from bertie.runs.weights import load_model

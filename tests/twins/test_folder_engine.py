@@ -11,12 +11,14 @@ from safetensors.numpy import load_file, save_file
 from bertie import families
 from bertie.compression import gate
 from bertie.data.sequences import Sequences
-from bertie.infer import choose, quick, rates
+from bertie.families import VARIANTS
+from bertie.infer import choose, rates
 from bertie.infer.native.folder import FolderEngine, open_native_engine
 from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
+from bertie.runs import opening
 from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
@@ -54,7 +56,10 @@ def test_a_folder_without_torch_answers_as_torch_does(preset, head, tmp_path):
     narrow = {"embedding_size": 32} if families.config(preset).embedding_size else {}
     model = families.build(preset, heads=made, intermediate_size=128, initializer_range=0.1, **SMALL, **narrow)
     families.save(model, tmp_path / "model", labels=("x", "y", "z") if head in ("sequence", "token") else ())
-    engine, reference = open_native_engine(tmp_path / "model", "fp32"), TorchEngine(load_model(tmp_path / "model"))
+    engine, reference = (
+        open_native_engine(tmp_path / "model", "fp32", VARIANTS),
+        TorchEngine(load_model(tmp_path / "model")),
+    )
     assert isinstance(engine, FolderEngine)
     ours, theirs = engine.facts, reference.facts
     assert (ours.heads, ours.labels, ours.outputs) == (theirs.heads, theirs.labels, theirs.outputs)
@@ -77,14 +82,14 @@ def test_what_torch_alone_reads_is_left_to_it(tmp_path):
             families.build(preset, intermediate_size=128, **SMALL | {"num_attention_heads": 2}), tmp_path / preset
         )
     families.save(families.build("bert-base", intermediate_size=128, **SMALL), tmp_path / "cut")
-    assert open_native_engine(tmp_path / "cut", "fp32") is not None
+    assert open_native_engine(tmp_path / "cut", "fp32", VARIANTS) is not None
     weights = (tmp_path / "cut" / "model.safetensors").read_bytes()
     (tmp_path / "cut" / "model.safetensors").write_bytes(weights[:-10])
     config = json.loads((tmp_path / "choice" / "config.json").read_text())
     shutil.copytree(tmp_path / "choice", tmp_path / "sizes")
     (tmp_path / "sizes" / "config.json").write_text(json.dumps({**config, "intermediate_size": 96}))
     for name in ("choice", "other", "ModernBERT-base", "nomic-bert-2048", "cut", "sizes", "none"):
-        assert open_native_engine(tmp_path / name, "fp32") is None, name
+        assert open_native_engine(tmp_path / name, "fp32", VARIANTS) is None, name
 
 
 def test_a_folder_that_torch_refuses_or_warns_of_is_left_to_it(tmp_path):
@@ -100,9 +105,9 @@ def test_a_folder_that_torch_refuses_or_warns_of_is_left_to_it(tmp_path):
     weights = load_file(tmp_path / "unread" / "model.safetensors")
     more = {"bert.encoder.layer.0.attention.self.distance_embedding.weight": np.zeros((3, 2), np.float32)}
     save_file({**weights, **more}, tmp_path / "unread" / "model.safetensors")
-    assert open_native_engine(tmp_path / "whole", "fp32") is not None
+    assert open_native_engine(tmp_path / "whole", "fp32", VARIANTS) is not None
     for name in ("layers", "untied", "unread"):
-        assert open_native_engine(tmp_path / name, "fp32") is None, name
+        assert open_native_engine(tmp_path / name, "fp32", VARIANTS) is None, name
 
 
 @pytest.mark.parametrize("sizes", [{}, {"num_attention_heads": 1, "attention_head_size": 64}], ids=["", "fewer heads"])
@@ -117,13 +122,13 @@ def test_int8(sizes, tmp_path):
     texts = [" ".join(words[(i * 7 + j * 3) % 80] for j in range(9 + i % 20)) for i in range(400)]
     gate.CalibrationTexts.read(model, texts).quantize(model)
     model.save_pretrained(tmp_path / "int8", packed=model.packed)
-    found = quick.without_torch(tmp_path / "int8", "fp32", "cpu", "auto")
+    found = opening.without_torch(tmp_path / "int8", "fp32", "cpu", "auto")
     assert found is not None
     assert "int8" in found[0].facts.precision
     assert gate.cosines(found[0].run(ids(), ["mean"])["mean"], exact).min() > 0.99
-    assert quick.without_torch(tmp_path / "int8", "fp32", "cuda", "auto") is None
-    assert quick.without_torch(tmp_path / "int8", "fp32", "cpu", "torch") is None
-    assert quick.without_torch(tmp_path / "int8", "int9", "cpu", "auto") is None  # torch's engine says what is wrong
+    assert opening.without_torch(tmp_path / "int8", "fp32", "cuda", "auto") is None
+    assert opening.without_torch(tmp_path / "int8", "fp32", "cpu", "torch") is None
+    assert opening.without_torch(tmp_path / "int8", "int9", "cpu", "auto") is None  # torch's engine says what is wrong
 
 
 def test_who_computes(tmp_path, monkeypatch):
@@ -132,7 +137,7 @@ def test_who_computes(tmp_path, monkeypatch):
     slower = {"torch fp32": 3.0, "torch bf16": 9.0, "native fp32": 2.0}
     for kept, native in ((None, False), (slower, False), (faster, True)):
         monkeypatch.setattr(rates, "read_stored_rates", lambda kept=kept: kept)
-        assert (quick.without_torch(folder, "fp32", "cpu", "auto") is not None) == native
+        assert (opening.without_torch(folder, "fp32", "cpu", "auto") is not None) == native
     before = load_model(folder)
     for kept, kind in ((slower, TorchEngine), (faster, NativeEngine)):
         monkeypatch.setattr(choose, "rates", lambda kept=kept: kept)

@@ -12,12 +12,12 @@ from torch.nn import functional as F
 from batches import pack, sequences_of
 from bertie import families, objectives
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws, key
 from bertie.data.sequences import STANDS
 from bertie.errors import UsageError
 from bertie.objectives.hidden import align, hidden_targets, spelling
-from bertie.runs.teachers import NativeStates
+from bertie.runs.weights import NativeStates
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.step import backward
 

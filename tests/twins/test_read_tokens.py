@@ -16,7 +16,7 @@ from bertie.nn.init import initialize
 from bertie.nn.layout import Packed, Padded
 from bertie.objectives.base import Objective
 from bertie.objectives.mlm import MaskedLM
-from bertie.objectives.nsp import NextSentence
+from bertie.objectives.pair import NextSentence
 from tests.twins.test_attention_kinds import KINDS, SMALL
 
 LENGTHS = torch.tensor([13, 29, 5, 22])

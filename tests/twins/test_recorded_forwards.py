@@ -114,7 +114,7 @@ def test_a_shape_is_recorded_when_it_occurs_for_the_third_time() -> None:
 @pytest.mark.skipif(not ON_GPU, reason="there is no NVIDIA GPU")
 def test_batches_that_overlap_have_their_own_arrays() -> None:
     model = model_of("sequence")
-    ids = sequences_of([40, 64, 3, 120, 7] * 40)
+    ids = sequences_of([40, 64, 3, 120, 7] * 40)  # in batches of one shape, and a last one
     exact = formulas(model, ids, ["mean"])["mean"]
     for _ in range(3):
         ours = run_batches(TorchEngine(model), ids, ["mean"], max_tokens=2000)["mean"]

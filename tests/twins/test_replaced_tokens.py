@@ -10,8 +10,8 @@ import transformers
 from batches import laid_out
 from bertie import families, objectives
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws, key
 from bertie.models.config import EncoderConfig
 from bertie.models.model import TorchModel
 from bertie.nn import loss as chunks

@@ -8,9 +8,7 @@ import torch
 import transformers
 
 from bertie import families
-from bertie.families.camembert import CAMEMBERT
-from bertie.families.roberta import ROBERTA
-from bertie.families.xlmr import XLMR
+from bertie.families.roberta import CAMEMBERT, ROBERTA, XLMR
 from bertie.nn.layout import Packed
 
 CONFIGS = {

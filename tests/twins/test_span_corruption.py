@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from batches import laid_out
 from bertie import families, objectives
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws, key
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.objectives.span import KEPT, NOISE, SpanCorruption, noise_mask

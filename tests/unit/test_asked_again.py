@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bertie import families
-from bertie.cli.table import app
-from bertie.errors import UsageError
+from bertie.apps.cli.table import app
+from bertie.errors import OutputExists, UsageError
 from bertie.files import read_json
 from bertie.folders import FolderKind, made_once
 from bertie.models.heads import HEADS
@@ -126,5 +126,5 @@ def test_what_fails_leaves_nothing_and_is_done_anew(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     assert [made_once(out, kind, "abc", write) for _ in range(3)] == 3 * [{"calls": 2}]
     assert read_json(out / "checksums.json")["made"] == {"by": "abc", "facts": {"calls": 2}}
-    with pytest.raises(UsageError, match="not empty"):
+    with pytest.raises(OutputExists):
         made_once(out, kind, "", write)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws, key
 from bertie.errors import DataError, UsageError
 from bertie.objectives import ImageTextMatching, MaskedFrames, MaskedLM, NextSentence, Objective
 from bertie.objectives.captions import Captions, CaptionSource
@@ -18,7 +18,7 @@ from bertie.objectives.frames import START_STREAM
 from bertie.runs.config import PretrainConfig
 from bertie.runs.pretrain import run_pretrain
 from bertie.runs.pretraining import PreparedRun
-from bertie.runs.run_data import RunData
+from bertie.runs.run_data import RunData, read_captions
 from bertie.runs.verify import verify_folder
 from bertie.settings import build_config
 from bertie.text.tokenizer import Tokenizer
@@ -91,7 +91,7 @@ def test_only_words_are_masked(captions: Captions, tokenizer: Tokenizer) -> None
 
 def test_what_a_table_cannot_give_is_refused(captions: Captions, tokenizer: Tokenizer, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"is a folder. With feature vectors, pass a table"):
-        Captions.read(tmp_path, FeatureConfig(column="image"), tokenizer)
+        read_captions(tmp_path, FeatureConfig(column="image"), tokenizer)
     with pytest.raises(UsageError, match="pairs of texts"):
         source(captions, tokenizer, MaskedLM() + NextSentence())
     with pytest.raises(DataError, match="fewer than one batch"):

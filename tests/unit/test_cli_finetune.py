@@ -13,10 +13,10 @@ import pytest
 import torch
 
 import bertie
-from bertie.cli.main import main
 from bertie.console import Verbosity, console
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
+from bertie.program import main
 from bertie.runs import finetune_train
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples

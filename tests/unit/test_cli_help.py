@@ -11,8 +11,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-import bertie.cli
-from bertie.cli.table import app
+import bertie.apps.cli
+from bertie.apps.cli.table import app
 from bertie.errors import nearest
 
 # What may surround an example: another program before a pipe, a file after it, a remark.

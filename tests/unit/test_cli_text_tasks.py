@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertie.cli.main import main
 from bertie.console import Verbosity, console
 from bertie.models.heads.features import FeatureHead
+from bertie.program import main
 from toys import toy_model
 
 FAST = ["optim.lr=3e-3", "train.batch_size=16", "train.precision=fp32", "max_length=24"]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import bertie as bertie_api
-from bertie.cli.parsing import MAX_UNGROUPED_OPTIONS, PANELS
-from bertie.cli.table import load_command, rows
+from bertie.apps.cli.parsing import MAX_UNGROUPED_OPTIONS, PANELS
+from bertie.apps.cli.table import load_command, rows
 from bertie.tasks import Prediction
 from bertie.tasks.several import SeveralPrediction
 from bertie.tasks.span import QaPrediction, Span, SpanPrediction

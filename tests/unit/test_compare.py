@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bertie.api.evaluating import check_comparable
 from bertie.errors import UsageError
 from bertie.evaluation import compare
 from bertie.evaluation.compare import PairedDifference, SeedSummary
@@ -201,8 +202,8 @@ def test_models_that_cannot_be_compared_are_told_before_they_are_measured() -> N
         return SimpleNamespace(task=task)
 
     good, other, mixed = (one(TASKS["sequence"](labels)) for labels in (("bad", "good"), ("no", "yes"), ("good", "x")))
-    compare.check_comparable(good, mixed)
+    check_comparable(good, mixed)
     with pytest.raises(UsageError, match="no label in common, so they cannot be compared: bad, good; no, yes"):
-        compare.check_comparable(good, other)
+        check_comparable(good, other)
     with pytest.raises(UsageError, match="sequence and rank are different tasks"):
-        compare.check_comparable(good, one(TASKS["rank"](("0", "1"))))
+        check_comparable(good, one(TASKS["rank"](("0", "1"))))

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from bertie import families
-from bertie.cli.table import app
+from bertie.apps.cli.table import app
 from bertie.errors import DataError, UsageError
 from bertie.models.convert import convert_folder, save_like
 from bertie.models.heads import HEADS

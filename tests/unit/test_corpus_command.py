@@ -12,9 +12,9 @@ import zipfile
 
 import pytest
 
-from bertie.cli.main import main
 from bertie.console import console
 from bertie.io import dumps
+from bertie.program import main
 from bertie.text import vocabulary
 
 

@@ -18,7 +18,7 @@ import pyarrow
 import pytest
 
 import bertie
-from bertie.errors import DataError, Stopped, UsageError, speech
+from bertie.errors import DataError, Stopped, UsageError, nearest, speech
 from bertie.io import memory
 from toys import toy_model
 
@@ -227,6 +227,10 @@ def test_errors_of_python_say_what_to_pass(tmp_path: Path, monkeypatch: pytest.M
     for call in (bertie.load, lambda name: bertie.finetune(name, ROWS, **COLUMNS)):
         with pytest.raises(DataError, match=r"To list all models that have a name, call bertie\.list_models\(\)\.$"):
             call("starter-eng")
+    with pytest.raises(DataError, match=r"bertie\.load_tokenizer\(NAME\)") as caught:
+        bertie.Tokenizer.load("starter-en")
+    assert "Did you mean" not in str(caught.value), "the very name"
+    assert "Did you mean" not in nearest("starter-en", ["starter-en", "starter-ko"])
     with pytest.raises(DataError, match=r"no finished run: it has no results\.json"):
         bertie.Run.of(tmp_path)
 

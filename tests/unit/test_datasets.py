@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bertie.cli.main import main
 from bertie.console import Verbosity, console
 from bertie.errors import DataError
 from bertie.io.tables import SkipReport
+from bertie.program import main
 from bertie.tasks import TASKS
 from bertie.tasks.datasets import DATASETS, check_dataset
 

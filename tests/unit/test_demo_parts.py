@@ -10,8 +10,8 @@ import pytest
 from bertie.apps.demo import headline, libraries, masked, pairs, pipeline, settings
 from bertie.apps.demo.page import render_demo_page
 from bertie.apps.demo.pipeline import run_demo
+from bertie.apps.pydocs import DocPassage, Module
 from bertie.errors import DataError, UsageError
-from bertie.io.pydocs import DocPassage, Module
 from bertie.runs.config import PretrainConfig
 
 BEES = (

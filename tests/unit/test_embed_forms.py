@@ -15,10 +15,12 @@ from bertie.metrics.retrieval import Retrieval
 from bertie.models.config import EncoderConfig
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
+from bertie.runs.finetune_prepare import prepare_run
 from bertie.runs.judges import with_judgments
 from bertie.tasks.embed import EmbedTask, compare_vectors
 from bertie.tasks.embed_rows import form_of, row_of_tuple
 from bertie.text.tokenizer import Tokenizer
+from bertie.train.config import TrainConfig
 from toys import CommandLine, toy_model
 
 FAST: dict[str, Any] = {"epochs": 1, "max_length": 16, "batch_size": 4, "precision": "fp32"}
@@ -33,6 +35,21 @@ def table(path: Path, header: str, *rows: str) -> Path:
 
 def config(path: Path, **options: Any) -> FinetuneConfig:
     return FinetuneConfig(model="m", task="embed", train_file=str(path), task_options=options)
+
+
+@pytest.mark.parametrize("form", ["score_{}", "{}_score"])
+def test_the_scores_of_a_teacher_may_have_a_column_each(form: str, tmp_path: Path) -> None:
+    scores = ",".join(form.format(name) for name in ("positive", "negative_1", "negative_2"))
+    rows = ["a,b,c,d,3,1,-0.5", "e,f,g,,2,1.5,", "h,i,j,k,1,x,2", "h,i,j,k,1,2,"]
+    path = table(tmp_path / "t.csv", f"anchor,positive,negative_1,negative_2,{scores}", *rows)
+    read = [*EmbedTask.rows(path, TableFormat())]
+    assert [getattr(one, "label", None) for one in read] == [(3.0, 1.0, -0.5), (2.0, 1.5), None, None]
+    assert [getattr(one, "texts", None) for one in read[:2]] == [("a", "b", "c", "d"), ("e", "f", "g")]
+    assert getattr(read[2], "reason", "") == f"{scores.replace(',', ', ')} is not a number"
+    assert "2 numbers for 3 texts after the anchor" in getattr(read[3], "reason", "")
+    path = table(tmp_path / "t2.csv", f"anchor,positive,negative_1,negative_2,{scores}", rows[0], rows[1])
+    examples = read_examples(config(path, loss_kind="margin_mse").model_copy(update={"held_out": 0.0}))
+    assert [one.label for one in examples.train] == [(3.0, 1.0, -0.5), (2.0, 1.5)]
 
 
 def test_a_row_may_have_fewer_negative_texts(tmp_path: Path) -> None:
@@ -262,3 +279,19 @@ def test_a_table_of_triples_has_a_page_of_scores_and_similarities(tmp_path: Path
     code, out, error = bertie("predict", run, path)
     assert code == 0, error
     assert len(out.splitlines()) == 8
+
+
+def test_of_several_processes_each_compares_its_own_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = toy_model(tmp_path / "start", LETTERS)
+    path = table(tmp_path / "t.csv", "anchor,positive,negative", *(",".join(row) for row in TRIPLES))
+    settings = config(path).model_copy(
+        update={"model": str(start), "max_length": 16, "train": TrainConfig(batch_size=4, steps=1)}
+    )
+    examples = read_examples(settings)
+    assert not any("processes" in one for one in prepare_run(settings, examples).warnings)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    warnings = prepare_run(settings, examples).warnings
+    assert any("each of 2 processes compares only its own 2 examples" in one for one in warnings)
+    few = settings.model_copy(update={"train": TrainConfig(batch_size=2, steps=1)})
+    with pytest.raises(UsageError, match=r"Set train\.batch_size to at least 4"):
+        prepare_run(few, examples)

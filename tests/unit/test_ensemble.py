@@ -8,7 +8,7 @@ import pytest
 from bertie import families
 from bertie.errors import UsageError
 from bertie.infer.choose import engine_of
-from bertie.infer.ensemble import Ensemble
+from bertie.infer.engine import Ensemble
 from bertie.infer.predict import Predictor
 from bertie.models.config import EncoderConfig
 from bertie.runs.weights import load_model

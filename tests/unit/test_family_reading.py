@@ -13,7 +13,7 @@ from bertie.errors import DataError
 from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
 from bertie.objectives.mlm import MaskedLM
-from bertie.objectives.nsp import NextSentence
+from bertie.objectives.pair import NextSentence
 from bertie.objectives.source import PretrainingSource, corrupted_texts
 from bertie.runs.weights import load_model
 from bertie.tasks.source import batch_of_examples, encode_examples

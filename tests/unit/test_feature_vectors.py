@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 
 import bertie
 from bertie import families
+from bertie.apps.cli.table import app
 from bertie.apps.explain.attention_page import TextAttention
 from bertie.apps.explain.targets import question_of
 from bertie.apps.probe.contexts import compare_word_vectors
-from bertie.cli.table import app
 from bertie.data.batch import Batch
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor

@@ -9,16 +9,16 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bertie import families
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, key
 from bertie.data.fixed_shapes import with_fixed_shape
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws, key
 from bertie.data.sequences import Sequences
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed, rounded
 from bertie.nn.varlen import Varlen
 from bertie.objectives.base import Objective
 from bertie.objectives.mlm import MaskedLM
-from bertie.objectives.nsp import NextSentence
+from bertie.objectives.pair import NextSentence
 from bertie.tasks.multilabel import MultiLabelTask
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.sequence import SequenceTask

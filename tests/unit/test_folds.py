@@ -20,7 +20,10 @@ from sklearn.model_selection import TimeSeriesSplit
 import bertie as package
 from bertie.errors import BertieError, DataError, Stopped, UsageError, speech
 from bertie.io.tables import Example
+from bertie.runs import folds as folds_module
+from bertie.runs.finetune import run_finetune
 from bertie.runs.splits import ExampleSplit, later
+from bertie.tasks.sequence import SequenceTask
 from toys import CommandLine, toy_model
 
 FAST: dict[str, Any] = {"epochs": 2, "lr": 3e-3, "max_length": 16, "precision": "fp32", "batch_size": 16}
@@ -134,28 +137,70 @@ def test_each_row_is_predicted_once_and_the_final_model_learned_all(model: Path,
 
 
 def test_a_fold_has_the_threshold_of_the_others_and_wrong_labels_are_listed(model: Path) -> None:
-    rows = frame()
-    rows.loc[5, "text"] = None
-    run = package.finetune(model, rows, folds=3, optimize="f1", positive="y", **FAST)
-    assert [note for note in run.notes if "skipped" in note] == ["train: 1 of 240 rows skipped: no text (1: line 6)"]
+    rows = frame().rename(columns={"text": "review", "label": "stars"})
+    rows.loc[5, "review"] = None
+    columns = {"text": "review", "label": "stars"}
+    run = package.finetune(model, rows, folds=3, optimize="f1", positive="y", **columns, **FAST)
+    assert [note for note in run.notes if "skipped" in note] == ["train: 1 of 240 rows skipped: no review (1: line 6)"]
     assert not any("no dev file" in note for note in run.notes)
     table = pd.read_csv(run.out_of_fold)
     rest, one = table[table["fold"] != 1], table[table["fold"] == 1]
     cuts = sorted({*table["scores.y"]})
-    f1 = {cut: f1_score(rest["label"] == "y", rest["scores.y"] >= cut) for cut in cuts}
+    f1 = {cut: f1_score(rest["stars"] == "y", rest["scores.y"] >= cut) for cut in cuts}
     best = [cut for cut in cuts if f1[cut] == max(f1.values())]
-    possible = [f1_score(one["label"] == "y", one["scores.y"] >= cut) for cut in best]
+    possible = [f1_score(one["stars"] == "y", one["scores.y"] >= cut) for cut in best]
     results: Any = run.results
     assert any(results["folds"]["fold-1"]["f1"] == pytest.approx(value) for value in possible)
+    assert [*table.columns[:5]] == ["review", "stars", "line", "fold", "predicted_label"]
     suspects = pd.read_csv(run.label_check)
     answers = table.set_index("line").loc[suspects["line"]]
     assert len(suspects) > 3
-    assert [*answers["label"]] == [*suspects["label"]]
+    assert [*suspects.columns[:4]] == ["review", "stars", "line", "suggested"]
+    assert [*answers["stars"]] == [*suspects["stars"]]
     assert [*answers["scores.y"].where(suspects["suggested"].to_numpy() == "y", answers["scores.x"])] == pytest.approx(
         [*suspects["suggested_probability"]], abs=1e-4
     )
-    assert [*rows["text"].iloc[suspects["line"] - 1]] == [*suspects["text"]]
+    assert [*rows["review"].iloc[suspects["line"] - 1]] == [*suspects["review"]]
     assert "Labels to check" in run.report.read_text()
+
+
+@pytest.mark.parametrize("abstain", [None, 0.6])
+def test_answers_are_decoded_once_unless_the_model_abstains(
+    abstain: float | None, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded, runs, real = 0, 0, SequenceTask.decode
+
+    def counted(self: SequenceTask, *arguments: Any) -> list[Any]:
+        nonlocal decoded
+        decoded += not runs
+        return real(self, *arguments)
+
+    def ended(*arguments: Any, **options: Any) -> dict[str, object]:
+        nonlocal runs
+        runs += 1
+        results = run_finetune(*arguments, **options)
+        runs -= 1
+        return results
+
+    monkeypatch.setattr(SequenceTask, "decode", counted)
+    monkeypatch.setattr(folds_module, "run_finetune", ended)
+    package.finetune(model, frame(60), folds=3, abstain=abstain, **FAST)
+    assert decoded == 3 * (1 if abstain is None else 2), "the rows of a fold are one part"
+
+
+def test_runs_of_folds_are_compared_by_what_the_user_chose(
+    model: Path, tmp_path: Path, bertie: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    frame(60).to_csv("rows.csv", index=False)
+    rows = "rows.csv"
+    package.finetune(model, rows, output="plain", seeds=2, **FAST)
+    package.finetune(model, rows, output="two", folds=2, **FAST)
+    package.finetune(model, rows, output="f1", folds=2, optimize="f1", positive="y", **FAST)
+    for other, differing in (("plain", ["folds"]), ("f1", ["positive", "optimize"])):
+        comparison = json.loads(bertie.good("compare", "two", other, "--json"))
+        assert comparison["differing"] == differing
+    assert comparison["runs"][1]["settings"] == {"positive": "y", "optimize": "f1"}
 
 
 def test_the_command_resumes_and_is_verified(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import bertie
-from bertie.cli.table import COMMAND_ROWS, GROUPS, load_command
+from bertie.apps.cli.table import COMMAND_ROWS, GROUPS, load_command
 
 
 def test_a_name_is_one_command():
@@ -23,11 +23,11 @@ def test_the_table_says_what_a_command_says_of_itself(row):
 def test_every_module_of_commands_is_in_the_table():
     """A file that has no row would be a command that nobody can call."""
     source = Path(bertie.__file__).parent
-    files = [*source.glob("cli/*.py"), *source.glob("apps/*/command.py"), *source.glob("apps/*/commands/*.py")]
+    files = [*source.glob("apps/cli/*.py"), *source.glob("apps/*/command.py"), *source.glob("apps/*/commands/*.py")]
     modules = {".".join(("bertie", *path.relative_to(source).with_suffix("").parts)) for path in files}
     shared = {
-        f"bertie.cli.{name}"
-        for name in ("app", "groups", "main", "options", "parsing", "screen", "shared", "tables", "table")
+        f"bertie.apps.cli.{name}"
+        for name in ("app", "groups", "options", "parsing", "screen", "shared", "tables", "table")
     }
     rows = {row.target.partition(":")[0] for row in COMMAND_ROWS.values()}
     assert {name for name in modules if not name.endswith("__init__")} - shared - rows == set()

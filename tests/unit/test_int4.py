@@ -14,6 +14,7 @@ from bertie.compression.quantize import compensated
 from bertie.compression.weights_only import levels, quantize_weights, round_to_levels
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
+from bertie.families import VARIANTS
 from bertie.infer.native.library import found_compiler
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.int4 import Int4Weight, group_features
@@ -108,7 +109,7 @@ def test_the_engine_without_torch_reads_it(folder, small, tmp_path, bertie):
     from bertie.infer.native.folder import open_native_engine
 
     bertie.good("compress", folder, "--texts", small, "--int4", "--force", "-o", tmp_path / "int4")
-    engine, model = open_native_engine(tmp_path / "int4", "fp32"), load_model(tmp_path / "int4")
+    engine, model = open_native_engine(tmp_path / "int4", "fp32", VARIANTS), load_model(tmp_path / "int4")
     assert engine is not None
     assert engine.native.precision == "fp32"
     ours, theirs = (toy_vectors(model, one) for one in (engine, TorchEngine(model)))

@@ -8,13 +8,17 @@ from unicodedata import normalize
 import pytest
 
 import bertie
+from bertie import families
+from bertie.apps.cli import tables
 from bertie.errors import UsageError
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import read_examples as read
 from bertie.metrics.tags import renamed
+from bertie.objectives.mlm import MaskedLM
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.weights import load_model
+from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model
 
 Form = Literal["NFC", "NFD"]
@@ -38,6 +42,37 @@ def table(tmp_path: Path) -> Path:
 @pytest.fixture
 def run(bertie: CommandLine) -> CommandLine:
     return bertie
+
+
+MAPPINGS = ("{0: poor, 1: good}", '{"0": "poor", "1": "good"}', "0=poor, 1=good")
+
+
+def test_pairs_and_mappings_mean_the_same_in_every_option() -> None:
+    assert [tables.parse_pairs(text) for text in MAPPINGS] == [NAMES] * 3
+    assert tables.parse_pairs("{yes: no, true: 1.5}") == {"yes": "no", "true": "1.5"}
+    assert [tables.class_weights(text) for text in ("{a: 2}", "a=2", "balanced")] == [
+        {"a": "2"},
+        {"a": "2"},
+        "balanced",
+    ]
+    assert [tables.costs(text) for text in ("{a: {b: 2}}", "a:b=2")] == [{"a": {"b": 2}}, {"a": {"b": "2"}}]
+    for wrong in ("{a", "{a}", "{a: }", "{a, b}"):
+        with pytest.raises(UsageError, match=r"--label-names .* is no mapping of names\. Write pairs"):
+            tables.parse_pairs(wrong)
+
+
+def test_evaluate_and_predict_take_mappings(model: Path, table: Path, tmp_path: Path, run: CommandLine) -> None:
+    folder, fast = tmp_path / "run", ("epochs=1", "max_length=16", "train.precision=fp32", "label_check=none")
+    run.good("finetune", model, "--train", table, "-o", folder, "--label-names", MAPPINGS[0], *fast)
+    first, *others = (run.good("evaluate", folder, table, "--json", "--label-names", one) for one in MAPPINGS)
+    assert others == [first] * 2
+    families.save(families.build(model, heads=MaskedLM().heads), tmp_path / "mlm", tokenizer=Tokenizer.load(model))
+    pattern = ("--pattern", "{} [MASK]", "--words")
+    first, other = (
+        run.good("predict", tmp_path / "mlm", table, *pattern, one) for one in ("{poor: c, good: d}", "poor=c,good=d")
+    )
+    assert first == other
+    assert "poor" in first
 
 
 def test_the_model_predicts_the_names(model: Path, table: Path, tmp_path: Path, run: CommandLine) -> None:

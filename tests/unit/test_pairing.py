@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.data import plans
-from bertie.data.draws import key
+from bertie.data.order import key
 from bertie.data.pairing import DocSentences, FullSentences, NextSentencePairs, SentenceOrderPairs
 from bertie.data.plans import Sentences, cached_plan, choose_held_out, walk
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bertie import families
-from bertie.errors import UsageError
+from bertie.errors import UsageError, WrongModel
 from bertie.models.config import EncoderConfig
 from bertie.models.partial import freeze, reinitialize
 from bertie.runs.config import FinetuneConfig
@@ -100,7 +100,7 @@ def test_more_layers_than_there_are_and_layers_that_are_one():
     with pytest.raises(UsageError, match="the number of layers, 3"):
         freeze(model(), 4)
     shared = families.build(CONFIG.replace(num_hidden_groups=1), heads=TASK.heads)
-    with pytest.raises(UsageError, match="share one set of weights"):
+    with pytest.raises(WrongModel):
         reinitialize(shared, 1, seed=0)
 
 

@@ -6,8 +6,8 @@ import torch
 
 from batches import laid_out
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws, key
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.objectives.plm import PermutationLM, unseen

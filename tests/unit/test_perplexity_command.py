@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 import bertie
 from bertie import families, objectives
-from bertie.cli.table import app
+from bertie.apps.cli.table import app
 from bertie.errors import DataError, UsageError
 from bertie.infer import pseudo
 from bertie.infer.pseudo import pseudo_perplexity

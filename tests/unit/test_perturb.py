@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from bertie.api import perturb
 from bertie.errors import UsageError
-from bertie.evaluation import perturb
 from bertie.io.table_format import TableFormat
 from bertie.tasks import Prediction
 from bertie.tasks.regression import RegressionTask

@@ -7,9 +7,8 @@ import pytest
 from test_pretrain import home, settings, thread
 
 from bertie.errors import Stopped, UsageError
-from bertie.runs.phases import phases
 from bertie.runs.pretrain import plan_pretraining, run_pretrain
-from bertie.runs.run_data import RunData
+from bertie.runs.run_data import RunData, phases
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
 from bertie.train.phases import PhasedSource

@@ -11,7 +11,7 @@ from bertie.apps.plan.forecast import Assumptions, cheapest, forecast
 from bertie.apps.plan.law import Law, Point, fit_law, law
 from bertie.apps.plan.page import better_loss
 from bertie.apps.plan.presets import tried_utilizations
-from bertie.costs import catalog, cost
+from bertie.costs import catalog
 from bertie.costs.job import Job, JobPhase
 from bertie.errors import DataError, UsageError
 from bertie.models.count import decoder_parameters, forward_flops, parameters
@@ -43,8 +43,8 @@ def test_bert_as_it_was_trained(name: str, phases: Any, flops: float, chips: int
     job = bert(name, phases)
     assert float(f"{job.flops:.3g}") == flops
     four_days = 4 * 86400
-    assert cost.utilization(job.flops, four_days, tflops=45, count=chips) == pytest.approx(mfu, rel=0.02)
-    assert cost.seconds(job.flops, 45, count=chips, used=mfu) == pytest.approx(four_days, rel=0.02)
+    assert catalog.utilization(job.flops, four_days, tflops=45, count=chips) == pytest.approx(mfu, rel=0.02)
+    assert catalog.seconds(job.flops, 45, count=chips, used=mfu) == pytest.approx(four_days, rel=0.02)
 
 
 def test_the_recipe_has_the_operations_of_the_release() -> None:
@@ -77,10 +77,10 @@ def test_electras_counter_is_another_measure(name: str, published: float) -> Non
 
 
 def test_energy_and_carbon_of_strubell_and_patterson() -> None:
-    kwh = cost.energy_kwh(12_041.51, 79.2, pue=1.58)
+    kwh = catalog.energy_kwh(12_041.51, 79.2, pue=1.58)
     assert kwh == pytest.approx(1506.8, abs=0.1)
-    assert cost.carbon_kg(kwh, 954) == pytest.approx(1437.5, abs=0.1)  # their pounds, with 0.954 pounds per kWh
-    assert cost.energy_kwh(16 * 221, 96, pue=1.1) == pytest.approx(373, abs=0.5)
+    assert catalog.carbon_kg(kwh, 954) == pytest.approx(1437.5, abs=0.1)  # their pounds, with 0.954 pounds per kWh
+    assert catalog.energy_kwh(16 * 221, 96, pue=1.1) == pytest.approx(373, abs=0.5)
 
 
 @pytest.mark.parametrize(

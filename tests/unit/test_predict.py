@@ -14,9 +14,8 @@ import torch
 
 import bertie
 from bertie import families
-from bertie.cli.main import main
 from bertie.console import Verbosity, console
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, WrongModel
 from bertie.infer import predict as module
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
@@ -25,6 +24,7 @@ from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.models.config import EncoderConfig
 from bertie.models.heads.vocabulary import MaskedLMHead
+from bertie.program import main
 from bertie.runs.weights import load_model
 from bertie.tasks import SequenceTask, with_task
 from bertie.tasks.source import batch_of_examples
@@ -219,7 +219,7 @@ def test_fill_mask_proposes_tokens_for_every_mask(tmp_path):
 
 
 def test_fill_mask_without_the_head_and_a_model_without_tokenizer(model):
-    with pytest.raises(UsageError, match="no masked-LM head"):
+    with pytest.raises(WrongModel):
         bertie.fill_mask(model, "a [MASK]")
     bare = families.build("bert-tiny", heads=SequenceTask(LABELS).heads)
     with pytest.raises(UsageError, match="no tokenizer"):

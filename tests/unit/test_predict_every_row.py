@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from bertie import families
-from bertie.cli.main import main
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
+from bertie.program import main
 from bertie.text.tokenizer import Tokenizer
 from toys import SPECIAL
 

@@ -212,7 +212,7 @@ def test_the_command_prints_one_json_line_and_chats_on_stderr(home, tmp_path):
 
 
 def test_the_next_commands_quote_a_folder_with_a_space(home, tmp_path):
-    from bertie.cli.table import app
+    from bertie.apps.cli.table import app
 
     config, run = tmp_path / "nano.yaml", tmp_path / "a run"
     configs.save_settings(settings(home), config)
@@ -223,7 +223,7 @@ def test_the_next_commands_quote_a_folder_with_a_space(home, tmp_path):
 
 
 def test_dry_run_shows_the_plan_and_makes_no_folder(home, tmp_path):
-    from bertie.cli.table import app
+    from bertie.apps.cli.table import app
 
     config = tmp_path / "nano.yaml"
     configs.save_settings(settings(home), config)
@@ -234,7 +234,7 @@ def test_dry_run_shows_the_plan_and_makes_no_folder(home, tmp_path):
 
 
 def test_what_the_name_of_a_preset_and_one_batch_size_do_not_say_is_said(home, tmp_path):
-    from bertie.cli.table import app
+    from bertie.apps.cli.table import app
 
     config = tmp_path / "nano.yaml"
     configs.save_settings(

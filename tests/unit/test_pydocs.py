@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bertie.apps import pydocs
 from bertie.errors import DataError
-from bertie.io import pydocs
 
 SOURCE = '''
 """Tools for keeping bees in tidy boxes.

@@ -9,8 +9,8 @@ from bertie import families, objectives
 from bertie import settings as configs
 from bertie.objectives.rtd import ReplacedTokens
 from bertie.runs.config import PretrainConfig
-from bertie.runs.phases import phases
 from bertie.runs.pretrain import run_pretrain
+from bertie.runs.run_data import phases
 from bertie.text.tokenizer import Tokenizer
 
 assert home

@@ -10,8 +10,8 @@ from bertie.report import values
 from bertie.report.charts import Line, tick
 from bertie.report.page import Report
 from bertie.report.style import STYLE
-from bertie.report.training import Curve, TrainingReport
 from bertie.report.values import quantity
+from bertie.runs.page import Curve, TrainingReport
 
 Colour = tuple[float, float, float]
 AA = 4.5  # WCAG 2.1, 1.4.3: text of any size

@@ -8,7 +8,7 @@ import pytest
 from test_pretrain import home, settings, thread
 from typer.testing import CliRunner
 
-from bertie.cli.table import app
+from bertie.apps.cli.table import app
 from bertie.errors import DataError
 from bertie.runs.guesses import read_guesses, show_masked_text
 from bertie.runs.page import render_pretrain_page

@@ -14,10 +14,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from bertie.apps import sample
+from bertie.apps.cli.table import app
 from bertie.apps.sample import SAMPLE_TABLES, Sample, _Row, korean, pictures, scenes, table
 from bertie.apps.sample.names import PROPER_NAMES
 from bertie.apps.sample.reviews import GRAMMARS, REVIEW_LABELS
-from bertie.cli.table import app
 from bertie.console import console
 from bertie.errors import UsageError
 from bertie.io.questions import questions

@@ -11,8 +11,8 @@ import pytest
 from sklearn.base import BaseEstimator
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from bertie.apps.sklearn.inputs import ColumnValues, Texts
 from bertie.sklearn import TextClassifier, TextEmbedder, TextRegressor
-from bertie.sklearn.inputs import ColumnValues, Texts
 from toys import toy_model
 
 MODEL = "model"  # a folder of the current directory of the tests

@@ -16,7 +16,7 @@ UNUSED = (
 )
 SCRIPT = """
 import sys
-from bertie.cli.main import main
+from bertie.program import main
 try:
     main()
 finally:
@@ -59,7 +59,7 @@ import sys
 
 class Interrupted:
     def find_spec(self, name, path=None, target=None):
-        if name == "bertie.cli.main":
+        if name == "bertie.program":
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupted())
@@ -78,7 +78,7 @@ def test_no_command_imports_torch_to_show_its_help():
     """What a command calls, its application's modules and the waist, are imported when it runs."""
     script = """
 import sys
-from bertie.cli.table import COMMAND_ROWS, load_command
+from bertie.apps.cli.table import COMMAND_ROWS, load_command
 for row in COMMAND_ROWS.values():
     load_command(row).get_help(load_command(row).make_context(row.name, ["--help"], resilient_parsing=True))
     if heavy := sorted({"torch", "onnxruntime", "matplotlib"} & set(sys.modules)):

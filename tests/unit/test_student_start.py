@@ -10,7 +10,7 @@ from test_pretrain import NANO, home, settings, thread
 from typer.testing import CliRunner
 
 from bertie import families, objectives
-from bertie.cli.table import app
+from bertie.apps.cli.table import app
 from bertie.errors import DataError, UsageError
 from bertie.models.count import forward_flops
 from bertie.objectives import MaskedLM

@@ -486,7 +486,7 @@ def test_layers_that_cannot_be_taken() -> None:
 def test_the_commands(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    from bertie.cli.table import app
+    from bertie.apps.cli.table import app
 
     tokenizer = tokenizer_of("wordpiece", tmp_path)
     model_of(tokenizer).save_pretrained(tmp_path / "model", tokenizer=tokenizer)
@@ -531,7 +531,7 @@ def test_the_precision_and_the_pooling_of_the_source_are_kept(key: str, tmp_path
     from safetensors.torch import save_file
     from typer.testing import CliRunner
 
-    from bertie.cli.table import app
+    from bertie.apps.cli.table import app
     from bertie.models.convert import convert_folder
 
     tokenizer = tokenizer_of("wordpiece", tmp_path)

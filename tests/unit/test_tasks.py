@@ -2,11 +2,12 @@ import os
 import string
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bertie.errors import DataError, UsageError
@@ -20,7 +21,16 @@ from bertie.tasks import TASKS, Prediction, SequenceTask
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.sequence import _highest, label_names
-from bertie.tasks.source import Targets, TaskSource, assign_pieces, batch_of_examples, encode_examples, steps_of
+from bertie.tasks.source import (
+    Targets,
+    TaskSource,
+    assign_pieces,
+    batch_of_examples,
+    encode_examples,
+    encode_one_by_one,
+    encode_together,
+    steps_of,
+)
 from bertie.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -258,3 +268,21 @@ def test_the_highest_of_many_values_are_those_of_a_sort(kinds):
     values_EL = np.random.default_rng(0).integers(0, kinds, (20, 3000)).astype(np.float32)
     sorted_ES = np.argsort(-values_EL, axis=-1, kind="stable")[:, :400]
     assert [_highest(row, 400) for row in values_EL] == sorted_ES.tolist()
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    examples=st.lists(st.lists(st.lists(st.integers(10, 99), max_size=30), min_size=1, max_size=2), max_size=8),
+    max_length=st.integers(8, 40),
+    too_long=st.sampled_from(["truncate", "window", "error"]),
+    keep=st.sampled_from(["start", "end"]),
+)
+def test_examples_are_encoded_together_as_one_by_one(
+    tokenizer: Tokenizer, examples: list[list[list[int]]], max_length: int, too_long: Any, keep: Any
+) -> None:
+    options: dict[str, Any] = {"max_length": max_length, "too_long": too_long, "keep": keep}
+    together, alone = (encode(examples, tokenizer, **options) for encode in (encode_together, encode_one_by_one))
+    for name in ("input_ids", "token_type_ids", "lengths", "owners", "too_long"):
+        ours, plain = getattr(together, name), getattr(alone, name)
+        assert ours.dtype == plain.dtype, name
+        np.testing.assert_array_equal(ours, plain, name)

@@ -12,8 +12,8 @@ import pytest
 from rich.table import Table
 from typer.testing import CliRunner
 
+from bertie.apps.cli.table import app
 from bertie.apps.search.readers import Reading, read_documents
-from bertie.cli.table import app
 from bertie.console import console
 from bertie.families import VARIANTS
 
@@ -122,7 +122,7 @@ def test_a_lack_is_no_fault_of_a_file(tmp_path, monkeypatch):
 
 def test_a_removed_working_directory_is_named(tmp_path, monkeypatch):
     (tmp_path / "a").mkdir()
-    program = "import os; os.rmdir(os.getcwd()); from bertie.cli.main import main; main()"
+    program = "import os; os.rmdir(os.getcwd()); from bertie.program import main; main()"
     command = [sys.executable, "-P", "-c", program, "info"]  # -P: sys.path has no "", which fails in Python 3.13.0
     done = subprocess.run(command, cwd=tmp_path / "a", capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "The working directory cannot be used" in done.stderr) == (2, True)

@@ -9,9 +9,9 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import models, pre_tokenizers, processors, trainers
 from typer.testing import CliRunner
 
-from bertie.cli.table import app
+from bertie.apps.cli.table import app
 from bertie.console import console
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, NoRows, UsageError
 from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer
 from bertie.text.report import measure_tokenizer, script
@@ -190,7 +190,7 @@ def test_unigram_keeps_the_characters_of_words_that_occur_once():
 
 
 def test_what_cannot_be_learned_is_an_error(words):
-    with pytest.raises(DataError, match="no words"):
+    with pytest.raises(NoRows):
         train_vocabulary(count_words(["", "  "]))
     with pytest.raises(UsageError, match="too small"):
         train_vocabulary(words, size=60, limit_alphabet=100)
@@ -226,10 +226,10 @@ def test_the_report_counts(words):
 
 def test_morphemes_put_spaces_and_keep_places():
     pytest.importorskip("kiwipiepy")
-    from bertie.text.sentences import Morphemes
+    from bertie.text.sentences import SpacedWords
 
     text = "학교에서 👨\u200d👩 사과를 먹었다. The cat"
-    split, origins = Morphemes()(text)
+    split, origins = SpacedWords("kiwi")(text)
     assert split.replace(" ", "") == text.replace(" ", "")
     assert "학교 에서" in split
     assert len(origins) == len(split) + 1
@@ -238,7 +238,7 @@ def test_morphemes_put_spaces_and_keep_places():
 
 def test_a_tokenizer_keeps_its_morphemes(tmp_path):
     pytest.importorskip("kiwipiepy")
-    found = train_vocabulary(count_words(lines(), morphemes=True), size=400, morphemes=True)
+    found = train_vocabulary(count_words(lines(), word_splitter="kiwi"), size=400, word_splitter="kiwi")
     found.save(tmp_path)
     again = Tokenizer.load(tmp_path)
     assert again.fingerprint == found.fingerprint

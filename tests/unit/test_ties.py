@@ -12,9 +12,8 @@ from bertie.models.loss import right
 from bertie.nn.layout import Packed
 from bertie.nn.loss import linear_cross_entropy
 from bertie.objectives.base import LossTerm
-from bertie.objectives.bilm import BiLanguageModel
 from bertie.objectives.distil import soft_targets_loss
-from bertie.objectives.ltr import LeftToRight
+from bertie.objectives.ltr import BiLanguageModel, LeftToRight
 from bertie.objectives.rtd import Detection, ReplacedTokens
 from nano import NanoSource, nano_model
 

@@ -1,16 +1,21 @@
 """A search keeps the best run, is resumed where it was stopped, and counts pruned and failed trials."""
 
 import json
+import os
 import random
+import signal
+import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pandas
 import pytest
 
 import bertie
 from bertie import checksums
-from bertie.errors import DataError, Stopped, UsageError
+from bertie.errors import DataError, Stopped, UsageError, speech
 from bertie.runs import confirmation
 from bertie.runs import tune as module
 from bertie.runs.config import FinetuneConfig
@@ -383,3 +388,46 @@ def test_trials_of_other_columns_beside_the_texts_are_others(config: FinetuneCon
     of_cheap, of_dear = (module._contents(config, replace(examples, train=train)) for train in (cheap, dear))
     assert of_cheap["train_file"] != of_dear["train_file"]
     assert of_cheap["model"] == of_dear["model"]
+
+
+def test_a_search_that_was_stopped_at_a_prompt_is_returned_with_its_trials(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hand(bertie.Callback):
+        def __init__(self, at: int) -> None:
+            self.evaluations_left = at
+
+        def on_evaluate(self, run: TrainingRun, step: int, scores: object) -> None:
+            self.evaluations_left -= 1
+            if not self.evaluations_left:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    real, hands = module.run_finetune, [Hand(1)]
+
+    def by_hand(*args: Any, callbacks: list[Callback], **options: Any) -> dict[str, object]:
+        return real(*args, callbacks=[*callbacks, hands[0]], **options)
+
+    monkeypatch.setattr(module, "run_finetune", by_hand)
+    monkeypatch.setattr(speech, "shell", False)
+    rows = pandas.read_csv(config.train_file, sep="\t")
+    options = {"max_length": 16, "batch_size": 16, "precision": "fp32", "lr": 1e-2, "vary": {"epochs": [1, 2]}}
+    with pytest.raises(Stopped):
+        bertie.tune(config.model, rows, output=tmp_path / "script", confirm=0, **options)  # as in a script
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    hands[0] = Hand(1)
+    with pytest.warns(UserWarning, match=r"after step .*`search\.resume\(\)` continues the search"):
+        search = bertie.tune(config.model, rows, output=tmp_path / "first", confirm=0, **options)
+    assert not search.finished
+    assert repr(search) == f"Search({str(tmp_path / 'first')!r}, stopped)"
+    assert search._repr_html_().startswith("<p>")
+    with pytest.raises(UsageError, match="before a trial finished"):
+        search.to_dicts()
+    hands[0] = Hand(6)  # each trial has four evaluations
+    with pytest.warns(UserWarning, match=r"search\.resume"):
+        search = search.resume()
+    assert (search.finished, len(search.to_dicts()), search.results["done"]) == (False, 1, 1)
+    assert search.model.labels == ("0", "1")
+    assert ", stopped, best: epochs=" in repr(search)
+    done = search.resume()
+    assert (done.finished, done.resume() is done, done.results["done"]) == (True, True, 2)
+    assert done.model.labels == ("0", "1")

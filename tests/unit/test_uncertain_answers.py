@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 import bertie as package
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.tables import Example
-from bertie.metrics.base import wilson
-from bertie.metrics.calibration import Selective
-from bertie.metrics.conformal import SetCounts, rows_needed, set_cut
+from bertie.metrics.base import verdict, wilson
+from bertie.metrics.calibration import Selective, SetCounts, rows_needed, set_cut
 from bertie.metrics.thresholds import choose_threshold
 from bertie.tasks import SequenceTask
 from serving import live
@@ -185,6 +185,49 @@ def test_costs_choose_the_threshold(model: Path, tmp_path: Path, bertie: Command
         assert package.evaluate(run, table)["mean_cost"] >= 0
     assert chosen[20]["threshold"] < chosen[1]["threshold"]
     assert chosen[20]["recall"] > chosen[1]["recall"]
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_with_costs_the_baselines_are_compared_by_cost(seeds: int, model: Path) -> None:
+    frame = pandas.DataFrame(rows(300, 2), columns=["text", "label"])
+    run = package.finetune(
+        model, frame, dev=frame, optimize="cost", positive="y", costs={"y": {"x": 30}}, seeds=seeds,
+        settings={"label_check": "none"}, **FAST,
+    )  # fmt: skip
+    dev: Any = json.loads((run.folder / ("seed-0" * (seeds > 1)) / "results.json").read_text())["dev"]
+    figures = {one["name"]: one["figures"] for one in dev["baselines"]}
+    shares = frame["label"].value_counts(normalize=True)
+    assert figures["the most frequent label"]["mean_cost"] == pytest.approx(min(shares["x"], 30 * shares["y"]))
+    words = figures["word tf-idf + logistic regression"]
+    assert words["mean_cost"] <= figures["the most frequent label"]["mean_cost"]
+    best = min(dev["baselines"], key=lambda one: one["figures"]["mean_cost"])
+    sentence = "\n".join(map(str, run.lines() if seeds > 1 else [*run.scores.lines(), *run.warnings]))
+    assert f"(mean cost {dev['mean_cost']:.3f}" in sentence or seeds > 1
+    assert ("beat" in sentence, f"{best['name']} ({best['figures']['mean_cost']:.3f})" in sentence) == (True, True)
+    difference = best["difference"]["mean_cost"]
+    assert difference["difference"] == pytest.approx(dev["mean_cost"] - best["figures"]["mean_cost"])
+
+
+@pytest.mark.parametrize(
+    ("model_cost", "verb"), [(0.1, "beats"), (0.3, "does not clearly beat"), (0.6, "does not beat")]
+)
+def test_the_lower_cost_is_the_better_one(model_cost: float, verb: str) -> None:
+    baseline = {"name": "words", "figures": {"accuracy": 0.9, "mean_cost": 0.4}}
+    other = {"name": "majority", "figures": {"accuracy": 0.95, "mean_cost": 0.5}}
+    interval = [model_cost - 0.45 - 0.02, model_cost - 0.4 + (0.15 if model_cost == 0.3 else 0.02)]
+    baseline["difference"] = {
+        "mean_cost": {"difference": model_cost - 0.4, "low": interval[0], "high": interval[1], "examples": 99}
+    }
+    report = {
+        "accuracy": 0.8,
+        "mean_cost": model_cost,
+        "examples": 99,
+        "interval_95": {},
+        "baselines": [baseline, other],
+    }
+    sentence, beats = verdict(report, "accuracy")
+    assert f"{verb} words (0.400)" in sentence
+    assert beats == (verb == "beats")
 
 
 def test_of_three_labels_the_cost_is_that_of_the_label_that_is_given_instead() -> None:

@@ -9,10 +9,10 @@ from test_pretrain import documents, home, make_corpus, settings, thread
 from typer.testing import CliRunner
 
 from bertie import checksums
-from bertie.cli.table import app
+from bertie.apps.cli.table import app
 from bertie.console import console
 from bertie.data.corpus import covered
-from bertie.errors import BertieError, DataError, UsageError
+from bertie.errors import BertieError, DataError, OutputExists, UsageError
 from bertie.files import file_hash
 from bertie.runs.pretrain import run_pretrain
 from bertie.runs.verify import report_lines, verify_folder
@@ -202,7 +202,7 @@ def test_a_drawn_report_is_still_whole(run):
 
 def test_a_finished_run_is_not_resumed_never(home, run):
     config = settings(home, "train.log_every=2", "model_overrides.hidden_dropout_prob=0.1")
-    with pytest.raises(UsageError, match="finished run"):
+    with pytest.raises(OutputExists):
         run_pretrain(config, run, resume="never")
 
 

@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from bertie import families
 from bertie.errors import BertieError, DataError, UsageError
+from bertie.models.codec import WeightTable
 from bertie.models.heads.sequence import PairHead, SequenceHead
 from bertie.models.heads.vocabulary import MaskedLMHead
-from bertie.models.names import WeightTable
 from bertie.models.saving import check_vocabulary
 
 SIZES = {"vocab_size": 50, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bertie import families
 from bertie.data.batch import Batch
-from bertie.data.draws import key
+from bertie.data.order import key
 from bertie.data.sequences import Sequences
 from bertie.io.tables import Example
 from bertie.models.model import TorchModel

@@ -16,6 +16,7 @@ from bertie.data.executors import cores
 from bertie.data.plans import choose_held_out
 from bertie.data.shards import Shards
 from bertie.errors import arguments
+from bertie.files import some_of
 from bertie.io import sources
 from bertie.io.memory import table_of
 from bertie.runs.corpora import CorpusRecipe
@@ -144,6 +145,16 @@ class CorpusPlan:
     megabytes: float
     passed_over: Sequence[str]
     unreadable: Sequence[str]
+
+    def __str__(self) -> str:
+        files = ", ".join(f"{count:,} {kind}" for kind, count in self.files.items()) or "standard input"
+        skipped = counted(len(self.passed_over), "file")
+        return f"Would read {files} in {counted(self.units, 'unit')} of work, and skip {skipped}."
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a build would lose."""
+        return (f"What cannot be read would be skipped: {some_of(self.unreadable)}.",) if self.unreadable else ()
 
 
 @arguments(input="inputs", files="inputs", folder="output", out="output")

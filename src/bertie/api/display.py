@@ -3,6 +3,20 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from bertie.console import console
+
+
+def progress(shown: bool = True) -> None:
+    """Shows the progress of long calls, or hides it, from now on in this process.
+
+    Everything else that a call tells is a warning of Python, or a message of the logger "bertie".
+
+    Example:
+        >>> bertie.progress(False)
+        >>> bertie.progress(True)
+    """
+    console.verbosity.progress = shown
+
 
 def with_interval(row: Mapping[str, object]) -> str:
     """Returns a metric with its value and interval, in one line."""

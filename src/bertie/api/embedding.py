@@ -63,7 +63,7 @@ def embed_texts(predictor: Predictor, texts: Iterable[object], name: str = "text
     read = readable_texts(texts, name)
     vectors_NW = np.full((len(read), width_of(predictor)), np.nan, np.float32)
     if filled := {number: text for number, text in enumerate(read) if text is not None}:
-        vectors_NW[[*filled]] = [np.asarray(answer.label) for answer in predictor.predict(filled.values())]
+        vectors_NW[[*filled]] = predictor.vectors([*filled.values()])
     return vectors_NW
 
 

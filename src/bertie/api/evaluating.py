@@ -1,23 +1,62 @@
 """The metrics of a model on labeled rows in any form: alone, against a second model, and on changed texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 
+from bertie.api import perturb
 from bertie.api.predicting import TextSource, check_columns
 from bertie.api.scores import Scores
-from bertie.errors import UsageError
-from bertie.evaluation import compare, perturb
+from bertie.console import console
+from bertie.errors import DataError, NoRows, UsageError
+from bertie.evaluation.compare import PairedDifference
 from bertie.files import atomic_writes, check_new_file, json_bytes
+from bertie.infer.engine import Engine
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
+from bertie.infer.pseudo import PseudoPerplexity, pseudo_perplexity
+from bertie.infer.texts import each_row
 from bertie.io import memory
+from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
+from bertie.io.tables import Example, SkipReport, stream_examples
 from bertie.metrics.base import baseline_notes, undefined, with_intervals
 from bertie.metrics.confusion import leading
-from bertie.report import sections
+from bertie.runs.finetune_page import render_evaluation_page
 from bertie.runs.published import check_published, published, scored_as_published
+from bertie.tasks import task_name
 from bertie.tasks.sequence import with_positive
+from bertie.text.tokenizer import Tokenizer
+
+
+def perplexity_of(
+    engine: Engine, tokenizer: Tokenizer, source: TextSource, limit: int | None, max_length: int | None
+) -> PseudoPerplexity:
+    """Returns the pseudo-perplexity of texts, with the rows that were skipped by reason. limit: of the rows."""
+    if not source.check_texts():
+        rows = ("" if isinstance(row, BadRecord) else str(row) for row in each_row(source.rows))  # type: ignore[arg-type]
+        return pseudo_perplexity(engine, islice(rows, limit), tokenizer=tokenizer, max_length=max_length)
+    skipped = SkipReport()
+    with source.table(keep=False) as (path, format):
+        try:
+            texts = _texts(stream_examples(path, format), limit, skipped)
+            scores = pseudo_perplexity(engine, texts, tokenizer=tokenizer, max_length=max_length)
+        except DataError as error:
+            raise DataError(f"{error} {skipped}." if skipped.total else str(error)) from None
+    if skipped.total:
+        console.warn(str(skipped))
+    return replace(scores, skipped=skipped.counts)
+
+
+def _texts(rows: Iterator[Example | BadRecord], limit: int | None, skipped: SkipReport) -> Iterator[str]:
+    """Yields the texts of rows, with progress."""
+    with console.progress("perplexity", limit, unit="texts") as advance:
+        for row in islice(rows, limit):
+            skipped.count(row)
+            if isinstance(row, Example):
+                yield " ".join(row.texts)
+            advance(1)
 
 
 @dataclass(frozen=True)
@@ -110,7 +149,7 @@ def measured_scores(predictor: Predictor, examples: LabeledRows, measures: Measu
         metrics = task.metrics
     predictor = predictor.replace(task_or_none=task)
     if measures.against:  # what is wrong with the second is said before the first is measured
-        compare.check_comparable(predictor, measures.against)
+        check_comparable(predictor, measures.against)
     perturb.chosen_perturbations(task, measures.perturb)
     with memory.open_as("examples", source.rows, row_of=task.row_of) as path_of_rows:
         if memory.in_memory(path_of_rows):
@@ -135,7 +174,7 @@ def _scores(
         findings=findings,
     )
     if measures.against:
-        differences, notes = compare.against(predictor, measures.against, path, format)
+        differences, notes = difference_between(predictor, measures.against, path, format)
         defined = {name: one for name, one in differences.items() if name not in report.get("undefined", {})}
         report["against"] = {name: one.as_json() for name, one in defined.items()}
         report["notes"] += notes
@@ -146,7 +185,7 @@ def _scores(
     files = {measures.output: json_bytes(report)} if measures.output else {}
     if measures.report and findings:
         name = "standard input" if source.standard_input else Path(path).name
-        page = sections.render_evaluation_page(
+        page = render_evaluation_page(
             f"Evaluation: {name}",
             f"{measures.name} on {'examples' if in_memory else path}",
             with_intervals(report),
@@ -160,3 +199,40 @@ def _scores(
         for stream, content in zip(streams, files.values(), strict=True):
             stream.write(content)
     return scores
+
+
+def check_comparable(a: Predictor, b: Predictor) -> None:
+    """Raises UsageError for models of different tasks, or without a common label."""
+    if type(a.task) is not type(b.task):
+        raise UsageError(f"{task_name(a.task)} and {task_name(b.task)} are different tasks, which cannot be compared.")
+    if len(a.task.labels) > 1 and len(b.task.labels) > 1 and not {*a.task.labels} & {*b.task.labels}:
+        labels = (", ".join(task.labels[:5]) for task in (a.task, b.task))
+        raise UsageError(f"The models have no label in common, so they cannot be compared: {'; '.join(labels)}.")
+
+
+def difference_between(
+    a: Predictor, b: Predictor, path: str | Path, format: TableFormat
+) -> tuple[dict[str, PairedDifference], list[str]]:
+    """Compares two models of one task on one labeled file: the differences by metric, and notes on skipped rows.
+
+    A group of examples (the passages of a question, the questions about a context) is resampled as a unit. Rows that
+    one of the models cannot read are skipped for both. Raises UsageError as `check_comparable`.
+    """
+    check_comparable(a, b)
+    streams = [
+        [answer for _, answer in one.stream(one.task.rows(path, one.pipeline.reading(format)))] for one in (a, b)
+    ]
+    examples = list(a.task.rows(path, a.pipeline.reading(format)))
+    rows = [
+        (example, answers[0], answers[1])
+        for example, *answers in zip(examples, *streams, strict=True)
+        if isinstance(example, Example)
+        and example.label is not None
+        and not any(isinstance(x, BadRecord) for x in answers)
+    ]
+    if not rows:
+        raise NoRows(f"{path} contains no labeled example that both models can read.")
+
+    left_out = len(examples) - len(rows)
+    notes = [f"{left_out:,} of {len(examples):,} rows skipped: not readable for both models"] if left_out else []
+    return PairedDifference.of_rows(a.task, b.task, rows), notes

@@ -15,9 +15,9 @@ from bertie.errors import UsageError, WrongValue, arguments
 from bertie.io import memory
 from bertie.io.memory import RowsInput
 from bertie.runs import finetune as runs
-from bertie.runs.against import run_finetune_against as runs_against
 from bertie.runs.arguments import FINETUNE
 from bertie.runs.config import EPOCHS_HINT, FinetuneConfig
+from bertie.runs.finetune import run_finetune_against as runs_against
 from bertie.runs.folds import finetune_folds
 from bertie.tasks import TASKS
 from bertie.tasks.datasets import DATASETS

@@ -7,12 +7,12 @@ from pathlib import Path
 from bertie.api.display import html_table
 from bertie.errors import DataError, UsageError, arguments
 from bertie.files import Json, check_new_file
-from bertie.report.card import put
-from bertie.report.card import render_markdown_table as markdown
 from bertie.runs import checkpoints, finetune_page, models, page, tune_page
 from bertie.runs import compare as comparing
 from bertie.runs import verify as checking
 from bertie.runs.folder import RESULTS, STUDY, read_results, redraw
+from bertie.runs.model_card import put
+from bertie.runs.model_card import render_markdown_table as markdown
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from bertie.errors import UsageError
+from bertie.errors import UsageError, WrongModel
 from bertie.folders import new_folder
 from bertie.infer.onnx_engine import OnnxEngine
 from bertie.infer.predict import Predictor, as_engine
@@ -233,7 +233,7 @@ class ModelHandle:
             self._module = getattr(self._engine, "model", None)
         if self._module is None:
             if self.folder is None or isinstance(self._engine, OnnxEngine):
-                raise UsageError(f"{self!r} has no weights for torch. Open the model folder that it was made from.")
+                raise WrongModel(f"{self!r} has no weights for torch. Open the model folder that it was made from.")
             from bertie.runs.weights import open_model
 
             self._module = open_model(self.folder, device=self.where.device, precision=self.where.precision)
@@ -302,11 +302,11 @@ class ModelHandle:
             >>> model.check("predict")
             >>> model.check("write")
             Traceback (most recent call last):
-            bertie.errors.UsageError: This model generates no text. ...
+            bertie.errors.WrongModel: This model generates no text. ...
         """
         if name not in (can := self.can):
             reason, advice = LACKS[name]
-            raise UsageError(f"{reason} It can {', '.join(can)}. {advice}")
+            raise WrongModel(f"{reason} It can {', '.join(can)}. {advice}")
 
     def __repr__(self) -> str:
         kind = self.task or ", ".join(self._engine.facts.heads) or "encoder"

@@ -9,7 +9,7 @@ from bertie.console import console
 from bertie.errors import DataError, UsageError, arguments
 from bertie.hub import names, remote
 from bertie.hub.remote import Downloaded, Remote
-from bertie.models.variant import read_public
+from bertie.models.variant import check_no_adapter, read_public
 from bertie.runs.models import model_folder
 from bertie.runs.verify import verify_folder
 from bertie.tasks.datasets import DATASETS, check_dataset
@@ -55,7 +55,7 @@ def download(name: str | Remote, *, dry_run: bool = False) -> Downloaded | Remot
         >>> bertie.load("someone/notes").can[:3]
         ('embed', 'similarity', 'fill_mask')
     """
-    model = remote.look_up(name) if isinstance(name, str) else name
+    model = remote.look_up(name, check_no_adapter) if isinstance(name, str) else name
     if dry_run:
         return model
     with console.progress(f"downloading {model.name}", model.bytes / 1e6, unit="MB") as advance:

@@ -41,8 +41,7 @@ from bertie.console import console
 from bertie.errors import UsageError, WrongValue, arguments
 from bertie.infer.candidates import choose_from, fill_in
 from bertie.infer.embed import Vector, make_embedder
-from bertie.infer.engine import Engine
-from bertie.infer.ensemble import Ensemble
+from bertie.infer.engine import Engine, Ensemble
 from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors
 from bertie.infer.predict import Predictor
@@ -632,7 +631,7 @@ class Model(ModelHandle):
             >>> good.per_word < bad.per_word
             True
         """
-        from bertie.api.scoring import perplexity_of
+        from bertie.api.evaluating import perplexity_of
 
         source = TextSource.of(texts, text, columns, encoding, format)
         self.check("perplexity")

@@ -6,7 +6,9 @@ from typing import Literal
 from bertie.errors import UnknownName, nearest
 from bertie.registry import Registry
 
-_Kind = Literal["task", "objective", "family", "tokenizer", "head", "reader", "source"]
+_Kind = Literal[
+    "task", "objective", "family", "tokenizer", "head", "engine", "reader", "source", "splitter", "word_splitter"
+]
 TABLES: dict[str, tuple[str, str]] = {
     "task": ("bertie.tasks", "TASKS"),
     "objective": ("bertie.objectives", "OBJECTIVES"),
@@ -15,6 +17,9 @@ TABLES: dict[str, tuple[str, str]] = {
     "tokenizer": ("bertie.text.formats", "BY_FAMILY"),
     "reader": ("bertie.io.rows", "FORMATS"),
     "source": ("bertie.io.sources", "SOURCES"),
+    "engine": ("bertie.infer.engine", "ENGINES"),
+    "splitter": ("bertie.text.sentences", "SPLITTERS"),
+    "word_splitter": ("bertie.text.sentences", "WORD_SPLITTERS"),
 }
 """Kind -> its table. The entry points of packages have the name of the kind in the plural: bertie.tasks."""
 
@@ -27,7 +32,9 @@ def register(kind: _Kind, name: str, thing: object) -> None:
 
     Args:
         kind: task (a class of `Task`), objective (a class of `Objective`), family (a `Variant`), tokenizer (a
-            `Format`, of a family), head (a `HeadSpec`), reader (of a table's format), source (of a corpus's format).
+            `Format`, of a family), head (a `HeadSpec`), engine (a function from a model in torch to an `Engine`),
+            reader (of a table's format), source (of a corpus's format), splitter (a function from a text to its
+            sentences), word_splitter (a function from a text to where its words begin).
         name: The name in options and settings; of a family its model_type, and of a reader or source the suffix.
         thing: What has the name.
 

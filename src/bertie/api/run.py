@@ -327,6 +327,11 @@ class Plan:
         return "\n".join(lines)
 
 
+def at_prompt(stopped: Stopped) -> bool:
+    """Returns whether the user stopped the work at a prompt or in a notebook, and gets it as it stands."""
+    return stopped.by_hand and hasattr(sys, "ps1")
+
+
 def run_in(output: str | Path | None, work: Callable[[Path], Mapping[str, object]], again: Callable[..., Run]) -> Run:
     """Returns the run that `work` makes in `output`, or in a temporary folder that lasts as long as the run.
 
@@ -343,7 +348,7 @@ def run_in(output: str | Path | None, work: Callable[[Path], Mapping[str, object
     try:
         return Run(folder, work(folder), temporary)
     except Stopped as stopped:
-        if stopped.by_hand and hasattr(sys, "ps1"):
+        if at_prompt(stopped):
             model = "" if seed_runs(folder) else ", and `run.model` is the model as it stands"
             console.warn(f"{stopped.message} `run.resume()` continues the run{model}.")
             return Run(folder, {}, temporary, partial(again, output=folder, overwrite=False, resume="auto"))

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from bertie.api import perturb
 from bertie.api.display import html_table, with_interval
-from bertie.evaluation import perturb
 from bertie.evaluation.compare import PairedDifference
 from bertie.files import Json
-from bertie.metrics.base import called, summarize_metrics, undefined, verdict
+from bertie.metrics.base import called, summarize_metrics, undefined, unknown_labels, verdict
 from bertie.metrics.tags import split_tag
-from bertie.report.sections import unknown_labels
 
 if TYPE_CHECKING:
     import pandas

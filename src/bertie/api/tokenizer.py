@@ -11,7 +11,7 @@ from bertie.api.corpus import tokenizer_of
 from bertie.api.once import STDIN, paths_of, seal_of
 from bertie.console import console, counted
 from bertie.data import corpus
-from bertie.errors import DataError, MissingFile, arguments
+from bertie.errors import DataError, MissingFile, NoRows, arguments
 from bertie.files import JsonObject
 from bertie.folders import made_once
 from bertie.io.lines import BadRecord, open_file, text_lines
@@ -39,7 +39,7 @@ def train_tokenizer(
     limit_alphabet: int | None = None,
     unused: int = 0,
     split_special_tokens: bool = False,
-    morphemes: bool = False,
+    word_splitter: str | None = None,
     encoding: str = "utf-8",
     overwrite: bool = False,
 ) -> Tokenizer:
@@ -58,7 +58,8 @@ def train_tokenizer(
         limit_alphabet: Maximum number of single characters in the vocabulary.
         unused: Number of unused tokens, reserved for words added later.
         split_special_tokens: Whether to read special tokens in a text as ordinary characters.
-        morphemes: Whether to split Korean into morphemes first (Kiwi, slow).
+        word_splitter: Splitter of words before tokenization: kiwi (Korean morphemes, slow), or one of a package.
+            Default: none.
         encoding: Text encoding of the files.
         overwrite: Whether to replace an earlier output of Bertie.
 
@@ -81,7 +82,7 @@ def train_tokenizer(
     def write(folder: Path) -> JsonObject:
         vocabulary.check_algorithm(algorithm or format.algorithm)  # now, not after the words are counted
         lines = _progress(lines_of(texts, encoding), "counting words")
-        words = vocabulary.count_words(lines, morphemes=morphemes)
+        words = vocabulary.count_words(lines, word_splitter=word_splitter)
         console.say(
             f"{counted(words.words, 'word')} on {counted(words.lines, 'line')}, {len(words.counts):,} different; "
             "training the tokenizer ..."
@@ -95,7 +96,7 @@ def train_tokenizer(
             min_frequency=min_frequency,
             limit_alphabet=limit_alphabet,
             unused=unused,
-            morphemes=morphemes,
+            word_splitter=word_splitter,
         )
         if split_special_tokens:
             tokenizer.settings["split_special_tokens"] = True
@@ -137,7 +138,7 @@ def report_tokenizer(
         tokenizer_of(tokenizer), _progress(islice(lines_of(texts, encoding), limit), "reading")
     )
     if not measured.scripts:
-        raise DataError(f"{', '.join(map(str, paths_of(texts) or ['texts']))} contains no words.")
+        raise NoRows(f"{', '.join(map(str, paths_of(texts) or ['texts']))} contains no words.")
     return measured
 
 

@@ -1,7 +1,9 @@
 """`bertie.tune`: a search over fine-tuning runs."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
@@ -9,7 +11,9 @@ from bertie.api.display import html_table
 from bertie.api.finetune import FOREIGN_ARGUMENTS, settings_ready
 from bertie.api.model import Model, load
 from bertie.api.options import FinetuneOptions
-from bertie.errors import UsageError, WrongValue, arguments
+from bertie.api.run import at_prompt
+from bertie.console import console
+from bertie.errors import Stopped, UsageError, WrongValue, arguments
 from bertie.files import Json
 from bertie.io.memory import RowsInput
 from bertie.metrics.base import called
@@ -28,29 +32,43 @@ CONFIRMING_SEEDS = 3
 
 @dataclass(frozen=True)
 class Search:
-    """A finished search.
+    """A search, and its trials.
+
+    The stop button of a notebook, and Ctrl-C at a prompt, end a search after the step, and return it as it stands.
 
     Attributes:
         folder: The folder of the search.
-        results: The contents of results.json.
+        results: The contents of results.json; of a search that was stopped, those of its finished trials.
     """
 
     folder: Path
     results: Mapping[str, object]
+    _again: "Callable[[], Search] | None" = field(default=None, repr=False)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the search is finished."""
+        return self._again is None
+
+    def resume(self) -> "Search":
+        """Continues a search that was stopped, with the arguments of its call; returns a finished one as it is."""
+        return self if self._again is None else self._again()
 
     @property
     def model(self) -> Model:
-        """The model of the best trial."""
-        return load(self.folder / MODEL)
+        """The model of the best trial so far."""
+        return load(self.folder / (MODEL if self.finished else f"{self.best['folder']}/{MODEL}"))
 
     @property
     def _facts(self) -> Json:
+        if not self.results:
+            raise UsageError("The search was stopped before a trial finished. Continue it: `search = search.resume()`.")
         return self.results
 
     @property
     def metric(self) -> str:
         """The metric that was maximized."""
-        return str(self.results["metric"])
+        return str(self._facts["metric"])
 
     @property
     def best(self) -> Mapping[str, object]:
@@ -94,7 +112,7 @@ class Search:
     @property
     def title(self) -> str:
         """How many runs there were."""
-        results = self.results
+        results = self._facts
         return f"{results['done']} runs finished, {results['given up']} pruned, {results['failed']} failed"
 
     @property
@@ -115,9 +133,12 @@ class Search:
             yield {**own, called(self.metric, self.results): shown, "seconds": f"{seconds:,.0f}"}
 
     def __repr__(self) -> str:
-        return f"Search({str(self.folder)!r}, {self.summary})"
+        state = [] if self.finished else ["stopped"]
+        return f"Search({', '.join([repr(str(self.folder)), *state, *([self.summary] if self.results else [])])})"
 
     def _repr_html_(self) -> str:
+        if not self.results:
+            return f"<p>{escape(repr(self))}</p>"
         return html_table([*self.rows()], f"{self.title}. {self.summary}")
 
 
@@ -161,7 +182,7 @@ def tune(
     Raises:
         DataError: Examples cannot be read.
         UsageError: A setting is wrong, or the folder contains another search, or optuna is missing.
-        Stopped: The search was interrupted. The same call resumes it.
+        Stopped: The search was interrupted. At a prompt, Ctrl-C and the stop button return it instead.
 
     Example:
         >>> settings = {"text": "review", "label": "stars", "epochs": 1}
@@ -171,6 +192,7 @@ def tune(
         >>> search.model.labels
         ('bad', 'good')
     """
+    call = dict(locals())
     space = _space(vary)
     chosen = {FINETUNE[name]: name for name in FINETUNE if options.get(name) is not None}
     chosen |= {name: name for name in options.get("settings") or {}}
@@ -187,17 +209,24 @@ def tune(
         )
         raise UsageError(f"{wrong}.")
     with settings_ready({**options, "model": model, "train": train, "dev": dev}) as ready:
-        results = runs.run_tune(
-            ready,
-            Path(output),
-            space,
-            trials=trials,
-            hours=hours,
-            prune=prune,
-            confirm=confirm,
-            folds=folds,
-            overwrite=overwrite,
-        )
+        try:
+            results = runs.run_tune(
+                ready,
+                Path(output),
+                space,
+                trials=trials,
+                hours=hours,
+                prune=prune,
+                confirm=confirm,
+                folds=folds,
+                overwrite=overwrite,
+            )
+        except Stopped as stopped:
+            if not at_prompt(stopped):
+                raise
+            console.warn(f"{stopped.message} `search.resume()` continues the search.")
+            again = partial(tune, **call.pop("options"), **{**call, "overwrite": False})
+            return Search(Path(output), runs.results_so_far(Path(output)), again)
     return Search(Path(output), results)
 
 

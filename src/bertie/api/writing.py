@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bertie.errors import DataError, UsageError
+from bertie.errors import NoRows, UsageError
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.written import WrittenWords
@@ -74,7 +74,7 @@ class Writer:
         import torch
 
         if not text.strip():
-            raise DataError("The text is empty.")
+            raise NoRows("The text is empty.")
 
         from bertie.infer.generate import stream
 

@@ -16,7 +16,7 @@ from bertie.compression.quantize import CALIBRATION_TOKENS, apply, check_support
 from bertie.compression.weights_only import quantize_weights
 from bertie.console import console
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, WrongModel
 from bertie.files import JsonObject
 from bertie.infer.batching import run_batches
 from bertie.infer.choose import engine_of
@@ -24,8 +24,8 @@ from bertie.infer.engine import Engine
 from bertie.infer.native_engine import unsupported
 from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
-from bertie.io.tables import Example
 from bertie.models.model import TorchModel
+from bertie.tasks import Example
 from bertie.tasks.source import encode_examples
 
 LEAST_TEXTS = 20  # for each of the two parts; a first percentile of fewer says nothing
@@ -172,7 +172,7 @@ def quantize_module(
     if bits not in (4, 8) or embeddings not in (4, 8) or (embeddings == 4 and bits == 8):
         raise UsageError("bits is 8 or 4, and embeddings is 8 or, with 4 bits, 4.")
     if module.packed:
-        raise UsageError("The model has quantized weights already. Compress the float model that it was made from.")
+        raise WrongModel("The model has quantized weights already. Compress the float model that it was made from.")
     fidelity = CalibrationTexts.read(module, texts).quantize(module, bits=bits, embeddings=embeddings)
     if not fidelity.enough and not force:
         raise DataError(

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from bertie.console import console
 from bertie.data.batch import Batch
 from bertie.errors import DataError, UsageError
-from bertie.io.tables import Example
 from bertie.models.model import TorchModel
-from bertie.tasks import Task
+from bertie.tasks import Example, Task
 from bertie.tasks.source import TaskSource
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.base import Trainable
@@ -67,11 +66,9 @@ class Importance:
         return importance(model, task, judged(task, examples, tokenizer, max_length=max_length), parts=(HEADS,))
 
 
-def judged(
-    task: Task, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, most: int = JUDGED
-) -> list[Batch]:
+def judged(task: Task, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int) -> list[Batch]:
     """Returns batches of the first labeled examples. Raises DataError if there are none."""
-    known = [example for example in examples if example.label is not None][:most]
+    known = [example for example in examples if example.label is not None][:JUDGED]
     if not known:
         raise DataError("The examples have no labels, which pruning needs. Name the column of the labels: --label.")
     encoded = task.encode(known, tokenizer, max_length=max_length, too_long="truncate")

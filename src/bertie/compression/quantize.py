@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertie.data.sequences import Sequences
-from bertie.errors import UsageError
+from bertie.errors import WrongModel
 from bertie.infer.native.library import open_library
 from bertie.infer.native_engine import unsupported
 from bertie.models.encoder import Encoder
@@ -77,7 +77,7 @@ def quantize(model: TorchModel, texts: Sequences) -> Quantized:
 def check_supported(model: TorchModel) -> None:
     """Raises UsageError for a model that the native encoder does not support."""
     if reason := unsupported(model):
-        raise UsageError(
+        raise WrongModel(
             f"This model cannot be quantized: {reason}. Only encoders of the native engine can (bertie help inference)."
         )
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from bertie.compression.quantize import Quantized, compensated, relative_error
 from bertie.data.sequences import Sequences
-from bertie.errors import UsageError
+from bertie.errors import WrongModel
 from bertie.models.encoder import Encoder
 from bertie.models.int4 import Int4Weight
 from bertie.models.int8 import Int8Weight
@@ -39,7 +39,7 @@ def quantize_weights(model: TorchModel, texts: Sequences, *, embeddings: int = 8
     matrices = [module for module in model.encoder.modules() if isinstance(module, nn.Linear)]
     word = dict(model.named_parameters()).get(WORD_EMBEDDINGS)
     if type(model.encoder) is not Encoder or word is None or any(m.in_features % 2 for m in matrices):
-        raise UsageError(
+        raise WrongModel(
             "This model cannot be quantized to 4 bits. Encoders of transformer layers with even sizes can."
         )
     result = Quantized({}, {})

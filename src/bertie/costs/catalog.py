@@ -1,4 +1,7 @@
-"""Devices, their prices and power grids: devices.yaml, prices.yaml and grids.yaml, and files of the user's own."""
+"""Devices, their prices and power grids: devices.yaml, prices.yaml and grids.yaml, and files of the user's own.
+
+No assumption of a cost is hidden: every factor is an argument.
+"""
 
 import os
 from collections.abc import Mapping
@@ -12,10 +15,33 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAda
 from pydantic_core import PydanticCustomError
 
 from bertie.console import counted
-from bertie.costs import cost
 from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.nn import machine
 from bertie.settings import read_yaml
+
+UTILIZATION = 0.4  # of the peak rate; 0.2 to 0.45 is usual for encoders of this kind on one GPU
+PROCESSOR_UTILIZATION = 0.5  # of the rate of matrix products
+
+
+def utilization(flops: float, seconds: float, tflops: float, count: int = 1) -> float:
+    """Returns model FLOPs utilization: the operations of a run relative to what its devices could have done."""
+    return flops / (seconds * tflops * 1e12 * count)
+
+
+def seconds(flops: float, tflops: float, *, count: int = 1, used: float = UTILIZATION) -> float:
+    """Returns the time of `flops` operations on `count` devices at a share `used` of their peak rate."""
+    return flops / (tflops * 1e12 * count * used)
+
+
+def energy_kwh(watts: float, hours: float, *, pue: float = 1.0) -> float:
+    """Returns the energy of a mean power over some hours. Source: Strubell et al. 2019, equation 1."""
+    return watts * hours / 1000 * pue
+
+
+def carbon_kg(kwh: float, g_per_kwh: float) -> float:
+    """Returns the CO2 equivalents of electricity."""
+    return kwh * g_per_kwh / 1000
+
 
 _THIS_MACHINE = "this"  # key of the processor of this machine
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -44,7 +70,7 @@ class Device:
     memory_tb_s: Positive | None = None
     price: _Range | None = None
     bf16: bool = True
-    utilization: Annotated[float, Field(gt=0, le=1)] = cost.UTILIZATION
+    utilization: Annotated[float, Field(gt=0, le=1)] = UTILIZATION
 
     LOAD: ClassVar[float] = 0.8  # of the board power while training
     THREAD_WATTS: ClassVar[float] = 4.0  # of a processor for each busy thread: 65 W of 16 and 360 W of 192 are usual
@@ -55,15 +81,15 @@ class Device:
         rates, threads = machine.cpu_rates(), torch.get_num_threads()
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
         name, tflops = f"this processor, {counted(threads, 'thread')}", max(rates.fp32, rates.bf16) * threads / 1000
-        return cls(name, tflops, cls.THREAD_WATTS * threads, memory, utilization=cost.PROCESSOR_UTILIZATION)
+        return cls(name, tflops, cls.THREAD_WATTS * threads, memory, utilization=PROCESSOR_UTILIZATION)
 
     def seconds(self, flops: float, *, count: int = 1, used: float | None = None) -> float:
         """Returns the time of operations on some devices at a share `used` of their peak rate."""
-        return cost.seconds(flops, self.tflops, count=count, used=self.utilization if used is None else used)
+        return seconds(flops, self.tflops, count=count, used=self.utilization if used is None else used)
 
     def energy_kwh(self, seconds: float, *, count: int = 1, pue: float = 1.0) -> float:
         """Returns the energy of some devices while training. Source: Strubell et al. 2019, equation 1."""
-        return cost.energy_kwh(self.LOAD * self.watts * count, seconds / 3600, pue=pue)
+        return energy_kwh(self.LOAD * self.watts * count, seconds / 3600, pue=pue)
 
 
 @with_config(STRICT)
@@ -77,7 +103,7 @@ class Grid:
 
     def carbon_kg(self, kwh: float) -> float:
         """Returns the CO2 equivalents of electricity."""
-        return cost.carbon_kg(kwh, self.g_per_kwh)
+        return carbon_kg(kwh, self.g_per_kwh)
 
 
 @with_config(STRICT)

@@ -25,13 +25,13 @@ import xxhash
 from bertie import checksums
 from bertie.console import console
 from bertie.data import card, dedup, executors
+from bertie.data.card import Statistics
 from bertie.data.decontaminate import Evaluation
 from bertie.data.filters import Filters
 from bertie.data.prepare import EVALUATION, CorpusConfig, CorpusPart, prepare, read_part_facts
 from bertie.data.shards import SHARDS_FORMAT, Int64, Shards, ShardWriter, decode_texts, read_manifest
-from bertie.data.statistics import Statistics
 from bertie.data.tokens import encode_corpus
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, NoRows, OtherSettings, OutputExists
 from bertie.files import JsonObject, atomic_write, file_hash, some_of
 from bertie.folders import ANYTHING, FolderKind, check_writable, held
 from bertie.io import sources
@@ -101,7 +101,7 @@ def build_shards(
         identity, facts = _identity(units, inputs, config, sets, work)
         if (folder / "manifest.json").exists():
             if read_manifest(folder).get("inputs", {}).get("hash") != facts["hash"]:
-                raise UsageError(
+                raise OtherSettings(
                     f"{folder} contains another corpus: its inputs or options were different, or an input has "
                     "changed since. Choose another folder, or pass --overwrite."
                 )
@@ -113,7 +113,7 @@ def build_shards(
                 checksums.write_checksums(folder, CORPUS.name, covered=covered)
             return shards
         if not (work / "plan.json").exists() and any(path != work for path in folder.iterdir()):
-            raise UsageError(f"{folder} is not empty. Choose another folder, or pass --overwrite to replace it.")
+            raise OutputExists(f"{folder} is not empty. Choose another folder, or pass --overwrite to replace it.")
         executors.go_on(folder, work, identity)
         if sets:
             sets.save(work / EVALUATION)
@@ -312,7 +312,7 @@ def _say_nothing_is_left(work: Path, dropped: Counter[str], units: int) -> None:
         first = next(map(json.loads, file), None)
     (work / "plan.json").unlink()
     if not dropped:
-        raise DataError("The inputs contain no documents, only white space.")
+        raise NoRows("The inputs contain no documents, only white space.")
     reasons = "; ".join(f"{reason} ({count:,})" for reason, count in dropped.most_common(5))
     where = f" The first: {first['where']}." if first else ""
-    raise DataError(f"No record could be used ({sum(dropped.values()):,} read): {reasons}.{where}")
+    raise NoRows(f"No record could be used ({sum(dropped.values()):,} read): {reasons}.{where}")

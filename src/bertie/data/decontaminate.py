@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bertie.console import counted
 from bertie.data.dedup import runs, word_hashes
-from bertie.data.draws import U64
+from bertie.data.order import U64
 from bertie.errors import DataError
 from bertie.files import parse_json, write_bytes
 from bertie.io import rows, tagged

@@ -20,7 +20,6 @@ from bertie.nn.layout import Packed, rounded
 NO_TARGET = -1
 SPARE_ROWS_DIVISOR = 8  # at most an eighth of the rows belong to no text, beside those of the least
 _LEAST_ROWS = 64  # of a batch of any size, whose rows are a multiple: fewer take a GPU as long
-_SMALL_TOKENS = 4096  # up to which a batch of any size has coarser shapes: its time is that of reading the weights
 
 
 def with_fixed_shape(
@@ -44,8 +43,7 @@ def with_fixed_shape(
         return None
     if not layout.num_tokens or bool((layout.cu_seqlens.diff() < 1).any()):
         return None
-    small = any_size and layout.num_tokens <= _SMALL_TOKENS
-    widest = min(longest, max(64 if small else 16, 1 << (layout.max_seqlen - 1).bit_length()))
+    widest = min(longest, max(64 if any_size else 16, 1 << (layout.max_seqlen - 1).bit_length()))
     lengths = _lengths_after(layout.num_tokens, widest, rows, batch.size if any_size else 0)
     if lengths is None:
         return None
@@ -94,8 +92,7 @@ def _lengths_after(tokens: int, longest: int, rows: int, texts: int = 0) -> list
 def _rounded_rows(rows: int, *, any_size: bool) -> int:
     if not any_size:
         return rounded(rows, 32)
-    rows = rounded(rows, 8 if rows <= _SMALL_TOKENS else 32)
-    return -(-rows // _LEAST_ROWS) * _LEAST_ROWS
+    return -(-rounded(rows, 8) // _LEAST_ROWS) * _LEAST_ROWS
 
 
 def _filled(x: Tensor, rows: int, value: int = 0) -> Tensor:

@@ -2,15 +2,74 @@
 
 A run resumed at step n computes step n, and any number of workers or ranks has the same global batches. An epoch has
 every sample once; a batch may extend over the boundary of two epochs.
+
+Random numbers are a function, too: draw number n of sample i, in epoch e, under seed s. A sample's masks therefore do
+not depend on its batch, on the number of workers, or on where a run was resumed. The mixer is splitmix64 (Steele, Lea,
+Flood 2014, "Fast splittable pseudorandom number generators").
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.draws import U64, key, mix
-from bertie.errors import DataError
+from bertie.errors import NoRows
+
+U64 = NDArray[np.uint64]
+
+
+def mix(x: U64) -> U64:
+    """splitmix64's finalizer: spreads every input bit over all output bits. (...) uint64 -> (...) uint64"""
+    with np.errstate(over="ignore"):
+        x = x + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def key(*parts: int | NDArray[np.integer]) -> U64:
+    """Returns one 64-bit key from integers or integer arrays, which broadcast. Order matters: key(1, 2) != key(2,
+    1)."""
+    state = np.zeros((), np.uint64)
+    for part in parts:
+        state = mix(state ^ np.asarray(part).astype(np.uint64))
+    return np.asarray(state)
+
+
+def unit_floats(bits: U64) -> NDArray[np.float64]:
+    """Returns random bits as floats in [0, 1). (...) -> (...)"""
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Random numbers for a batch of B samples. keys (B,) uint64, usually key(seed, epoch, sample_ids)."""
+
+    keys: U64
+
+    @classmethod
+    def of(cls, *parts: int | NDArray[np.integer]) -> "Draws":
+        """Returns the draws under the key of some integers or arrays: seed, epoch, samples."""
+        return cls(key(*parts))
+
+    def bits(self, stream: int, n: int) -> U64:
+        """Returns (B, n) random 64-bit integers. Each use of randomness has its own `stream`, so that draws are
+        independent."""
+        return mix(key(self.keys, stream)[:, None] ^ mix(np.arange(n, dtype=np.uint64)))
+
+    def bits_at(self, stream: int, rows: NDArray[np.integer], columns: NDArray[np.integer]) -> U64:
+        """Returns some cells of `bits`, for batches of uneven rows. rows, columns (N,) -> (N,)"""
+        return mix(key(self.keys, stream)[rows] ^ mix(columns.astype(np.uint64)))
+
+    def uniform(self, stream: int, n: int) -> NDArray[np.float64]:
+        """Returns (B, n) floats in [0, 1)."""
+        return unit_floats(self.bits(stream, n))
+
+    def integers(self, stream: int, n: int, high: int) -> NDArray[np.int64]:
+        """Returns (B, n) integers in [0, high). The bias is below high / 2**53."""
+        return (self.uniform(stream, n) * high).astype(np.int64)
+
 
 Int = NDArray[np.int64]
 
@@ -80,7 +139,7 @@ class Order:
         self._cycle = cycle
         self._seed = seed
         if self._size(0) < 1:
-            raise DataError("The training data is empty. Check the corpus with: bertie corpus FOLDER --show")
+            raise NoRows("The training data is empty. Check the corpus with: bertie corpus FOLDER --show")
 
     def sample_ids(self, step: int, batch_size: int, *, rank: int = 0, world: int = 1) -> Int:
         """Returns the samples of step `step` (from 0) on one of `world` ranks. -> (B,) int64, B the rank's part"""

@@ -12,8 +12,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.draws import U64, Draws, key, mix, unit_floats
-from bertie.data.order import permutation
+from bertie.data.order import U64, Draws, key, mix, permutation, unit_floats
 from bertie.data.plans import (
     ROW,
     Advance,

@@ -21,7 +21,7 @@ import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from bertie.console import console
-from bertie.data.draws import U64, key
+from bertie.data.order import U64, key
 from bertie.errors import DataError
 from bertie.files import atomic_write, file_hash, read_json, seal, write_json
 

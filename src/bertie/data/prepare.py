@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from bertie.data import dedup
+from bertie.data.card import Statistics
 from bertie.data.decontaminate import Evaluation
 from bertie.data.filters import Filters
-from bertie.data.statistics import Statistics
 from bertie.files import atomic_write, write_bytes
 from bertie.io import sources
 from bertie.io.blocks import Documents, ReadOptions

@@ -18,15 +18,18 @@ E examples · F features · L labels
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bertie.evaluation.compare import PairedDifference
 from bertie.files import JsonObject
-from bertie.io.tables import Example
+from bertie.metrics.base import MEAN_COST
+from bertie.metrics.confusion import Confusion
 from bertie.metrics.tags import OUTSIDE, rewrite
-from bertie.tasks import Prediction, Task
+from bertie.metrics.thresholds import cost_of
+from bertie.tasks import Example, Prediction, Task
 from bertie.tasks.capabilities import Embeds, Tags
 from bertie.tasks.tagging import words_of
 
@@ -53,8 +56,22 @@ def baselines(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> d
     for name in task.baselines if learnt and dev else ():
         title, answer = BASELINES[name]
         if (answers := answer(task, learnt, dev)) is not None:
-            answers_by_name[title + drawn] = answers
+            answers_by_name[title + drawn] = _cheapest(task, answers)
     return answers_by_name
+
+
+def _cheapest(task: Task, answers: _Answers) -> _Answers:
+    """Returns the answers with the label that is expected to cost least, where a task has costs."""
+    scores = task.scores()
+    if not isinstance(scores, Confusion) or not scores.costs:
+        return answers
+    cost_LL = np.array([[cost_of(scores.costs, truth, label) for label in task.labels] for truth in task.labels])
+    p_EL = np.array([[answer.scores.get(label, 0.0) for label in task.labels] for answer in answers])
+    labels = [task.labels[i] for i in (p_EL @ cost_LL).argmin(1).tolist()]
+    return [
+        replace(one, label=label, probability=one.scores.get(label)) if one.scores else one
+        for one, label in zip(answers, labels, strict=True)
+    ]
 
 
 def cross_fitted(
@@ -95,9 +112,13 @@ def measure_baselines(
     for name, predictions in baselines.items():
         scores = task.scores()
         task.count(scores, dev, predictions)
-        rows.append({"name": name, "figures": dict(scores.compute())})
+        cost = scores.mean_cost(scores.cells().count) if isinstance(scores, Confusion) else {}
+        rows.append(
+            {"name": name, "figures": {**scores.compute(), **{name: float(value) for name, value in cost.items()}}}
+        )
     if rows and answers:
-        best = max(rows, key=lambda row: row["figures"][metric])
+        metric, sign = (MEAN_COST, -1) if MEAN_COST in rows[0]["figures"] else (metric, 1)
+        best = max(rows, key=lambda row: sign * row["figures"][metric])
         pairs = [(dev[i], answer, baselines[best["name"]][i]) for i, answer in answers.items()]
         differences = PairedDifference.of_rows(task, task, pairs, resamples=RESAMPLED)
         best["difference"] = {metric: {**differences[metric].as_json(), "examples": len(pairs)}}

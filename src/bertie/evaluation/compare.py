@@ -2,24 +2,16 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.errors import DataError, UsageError
 from bertie.files import JsonObject
-from bertie.io.lines import BadRecord
-from bertie.io.table_format import TableFormat
-from bertie.io.tables import Example
 from bertie.metrics.base import Counts, Float, ScoreCounter, Sums, Units, metric_range
 from bertie.metrics.confusion import Confusion, ListedConfusion
 from bertie.metrics.resample import Bootstrap
-from bertie.tasks import Prediction, Task, task_name
-
-if TYPE_CHECKING:
-    from bertie.infer.predict import Predictor
+from bertie.tasks import Example, Prediction, Task
 
 SCORE_SETTINGS = ("script", "strict", "frequent", "outside", "threshold", "positive")  # of a task, and the labels
 MOST, LEAST, COUNTED = 2000, 200, 4_000_000  # resamples: as many as count this many examples, within bounds
@@ -134,7 +126,7 @@ class PairedDifference:
         def counted(task: Task, column: int, numbers: NDArray[np.int64], *, listed: bool = False) -> ScoreCounter:
             scores = task.scores()
             if listed and type(scores) is Confusion:
-                scores = ListedConfusion(scores.labels, scores.outside, scores.positive)
+                scores = ListedConfusion(scores.labels, scores.outside, scores.positive, costs=scores.costs)
             task.count(scores, examples[numbers].tolist(), answers[column][numbers].tolist())
             return scores
 
@@ -186,43 +178,6 @@ class PairedDifference:
     def as_json(self) -> JsonObject:
         """Returns the fields as JSON values."""
         return asdict(self)
-
-
-def check_comparable(a: "Predictor", b: "Predictor") -> None:
-    """Raises UsageError for models of different tasks, or without a common label."""
-    if type(a.task) is not type(b.task):
-        raise UsageError(f"{task_name(a.task)} and {task_name(b.task)} are different tasks, which cannot be compared.")
-    if len(a.task.labels) > 1 and len(b.task.labels) > 1 and not {*a.task.labels} & {*b.task.labels}:
-        labels = (", ".join(task.labels[:5]) for task in (a.task, b.task))
-        raise UsageError(f"The models have no label in common, so they cannot be compared: {'; '.join(labels)}.")
-
-
-def against(
-    a: "Predictor", b: "Predictor", path: Path | str, format: TableFormat, *, seed: int = 0
-) -> tuple[dict[str, PairedDifference], list[str]]:
-    """Compares two models of one task on one labeled file: the differences by metric, and notes on skipped rows.
-
-    A group of examples (the passages of a question, the questions about a context) is resampled as a unit. Rows that
-    one of the models cannot read are skipped for both. Raises UsageError as `check_comparable`.
-    """
-    check_comparable(a, b)
-    streams = [
-        [answer for _, answer in one.stream(one.task.rows(path, one.pipeline.reading(format)))] for one in (a, b)
-    ]
-    examples = list(a.task.rows(path, a.pipeline.reading(format)))
-    rows = [
-        (example, answers[0], answers[1])
-        for example, *answers in zip(examples, *streams, strict=True)
-        if isinstance(example, Example)
-        and example.label is not None
-        and not any(isinstance(x, BadRecord) for x in answers)
-    ]
-    if not rows:
-        raise DataError(f"{path} contains no labeled example that both models can read.")
-
-    left_out = len(examples) - len(rows)
-    notes = [f"{left_out:,} of {len(examples):,} rows skipped: not readable for both models"] if left_out else []
-    return PairedDifference.of_rows(a.task, b.task, rows, seed=seed), notes
 
 
 def _scored_as(a: Task, b: Task) -> Task:

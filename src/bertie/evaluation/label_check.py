@@ -7,8 +7,6 @@ A model must not be trained on the rows that it checks: it learns their wrong la
 E examples · L labels
 """
 
-import csv
-import io
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,8 +15,7 @@ from numpy.typing import NDArray
 
 from bertie.evaluation.baselines import cross_fitted
 from bertie.files import JsonObject
-from bertie.io.tables import Example
-from bertie.tasks import Prediction, Task
+from bertie.tasks import Example, Prediction, Task
 
 Int = NDArray[np.int64]
 
@@ -58,16 +55,18 @@ class Suspect:
     predicted: Mapping[str, float]
 
     def as_json(self) -> JsonObject:
-        """Returns the line of the row, its label, the suggested one, both probabilities, and the texts."""
-        own, texts = str(self.example.label), self.example.texts
+        """Returns the suggested label, and the probabilities of both."""
         return {
-            "line": self.example.line,
-            "label": own,
             "suggested": self.suggested,
-            "probability": round(self.predicted.get(own, 0.0), 4),
+            "probability": round(self.predicted.get(str(self.example.label), 0.0), 4),
             "suggested_probability": round(self.predicted.get(self.suggested, 0.0), 4),
-            **{("text" if n == 0 else f"text{n + 1}"): text for n, text in enumerate(texts)},
         }
+
+    def shown(self, most: int = 200) -> JsonObject:
+        """Returns the row for a report: its texts in one, cut to `most` characters."""
+        text = " | ".join(self.example.texts)
+        shortened = text if len(text) <= most else f"{text[:most]} ..."
+        return {"line": self.example.line, "label": str(self.example.label), **self.as_json(), "text": shortened}
 
 
 def suspects(task: Task, train: Sequence[Example], predict: Predict | None = None) -> list[Suspect]:
@@ -118,20 +117,3 @@ def folds(
         learnt, rest = np.flatnonzero(fold_E != fold).tolist(), np.flatnonzero(fold_E == fold).tolist()
         if learnt and rest:
             yield learnt, rest
-
-
-def shortened(row: Mapping[str, object], most: int = 200) -> dict[str, object]:
-    """Returns a row for a report: its texts in one, cut to `most` characters."""
-    text = " | ".join(str(value) for name, value in row.items() if name.startswith("text"))
-    return {**row, "text": text if len(text) <= most else f"{text[:most]} ..."}
-
-
-def as_csv(suspects: Sequence[Suspect], texts: int) -> str:
-    """Returns a table with a row per suspect, for a spreadsheet. texts: the number of text columns."""
-    names = ["line", "label", "suggested", "probability", "suggested_probability"]
-    names += ["text", *(f"text{n + 1}" for n in range(1, texts))]
-    out = io.StringIO()
-    table = csv.DictWriter(out, names, lineterminator="\n")
-    table.writeheader()
-    table.writerows(suspect.as_json() for suspect in suspects)
-    return out.getvalue()

@@ -14,7 +14,6 @@ from bertie.errors import BertieError, DataError, UnknownName, UsageError, hub_h
 from bertie.families.albert import ALBERT
 from bertie.families.bert import BERT
 from bertie.families.bigbird import BIGBIRD
-from bertie.families.camembert import CAMEMBERT
 from bertie.families.deberta import DEBERTA
 from bertie.families.distilbert import DISTILBERT
 from bertie.families.electra import ELECTRA
@@ -24,10 +23,9 @@ from bertie.families.mobilebert import MOBILEBERT
 from bertie.families.modernbert import MODERNBERT
 from bertie.families.mpnet import MPNET
 from bertie.families.nomic_bert import NOMIC_BERT
-from bertie.families.roberta import ROBERTA
+from bertie.families.roberta import CAMEMBERT, ROBERTA, XLMR
 from bertie.families.t5 import T5
 from bertie.families.visual_bert import VISUAL_BERT
-from bertie.families.xlmr import XLMR
 from bertie.models.codec import model_type
 from bertie.models.config import EncoderConfig
 from bertie.models.variant import CONFIG, UnknownHeads, Variant, read_public

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from bertie.families.bert import BERT_FIXED_KEYS, BERT_KEYS, BUFFERS, LABEL_ROWS, UNTIED, old_names
+from bertie.models.codec import WeightTable
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import HeadConfigs, PairConfig
 from bertie.models.kinds import Groups
-from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
 
 _BASE = EncoderConfig(  # transformers' defaults, which are the xxlarge model's

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from bertie.models.codec import WeightRow, WeightTable
 from bertie.models.config import EncoderConfig
-from bertie.models.names import WeightRow, WeightTable
 from bertie.models.variant import Variant, same
 
 BERT_BASE = EncoderConfig()

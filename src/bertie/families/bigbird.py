@@ -13,9 +13,9 @@ from bertie.families.bert import (
     sized_bert,
 )
 from bertie.families.bert import BERT_WEIGHT_TABLE as BERT_TABLE
+from bertie.models.codec import WeightTable
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig, SpanConfig
 from bertie.models.kinds import BlockSparse
-from bertie.models.names import WeightTable
 from bertie.models.variant import VALUES, Variant, same
 
 _BASE = replace(

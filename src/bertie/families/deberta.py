@@ -9,9 +9,9 @@ from dataclasses import replace
 from bertie.errors import DataError
 from bertie.families.bert import BERT_BASE, BERT_KEYS, BUFFERS, LABEL_ROWS, UNTIED, encoder_rows, old_names, sized_bert
 from bertie.families.bert import BERT_WEIGHT_TABLE as BERT_TABLE
+from bertie.models.codec import WeightTable
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig
 from bertie.models.kinds import Disentangled
-from bertie.models.names import WeightTable
 from bertie.models.variant import ACTIVATIONS, Variant, same
 
 _BASE = replace(

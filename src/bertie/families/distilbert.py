@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from bertie.families.bert import BERT_BASE, BUFFERS, LABEL_ROWS, UNTIED, old_names
+from bertie.models.codec import WeightTable
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig, SpanConfig
 from bertie.models.kinds import Residual
-from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
 
 _BASE = replace(

@@ -8,9 +8,9 @@ The discriminator is the resulting model. Both are of this family, with differen
 from dataclasses import replace
 
 from bertie.families.bert import BERT_FIXED_KEYS, BERT_KEYS, BUFFERS, LABEL_ROWS, UNTIED, encoder_rows, old_names
+from bertie.models.codec import WeightTable
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, MaskedLMConfig, SequenceConfig
-from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
 
 _BASE = EncoderConfig(  # the small discriminator, and transformers' defaults

@@ -18,9 +18,9 @@ from torch import Tensor
 from bertie.errors import BadFile, DataError, NoPackage
 from bertie.files import read_json
 from bertie.models import folder
+from bertie.models.codec import WeightTable
 from bertie.models.elmo import ElmoConfig, ElmoEncoder
 from bertie.models.model import TorchModel
-from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
 
 _BASE = ElmoConfig()

@@ -6,10 +6,10 @@ GPT-1 is post-norm as BERT. GPT-2 is pre-norm, with a norm after the last layer.
 from dataclasses import replace
 from math import sqrt
 
+from bertie.models.codec import WeightRow, WeightTable
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import HeadConfigs, NextTokenConfig, SequenceConfig
 from bertie.models.kinds import Residual
-from bertie.models.names import WeightRow, WeightTable
 from bertie.models.variant import Stds, Variant, same
 
 _BASE = EncoderConfig(

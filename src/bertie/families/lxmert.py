@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from bertie.families.bert import BERT_KEYS, BUFFERS, old_names
 from bertie.families.bert import BERT_WEIGHT_TABLE as BERT_TABLE
-from bertie.models.codec import same
+from bertie.models.codec import WeightRow, WeightTable, same
 from bertie.models.head_config import HeadConfigs, SequenceConfig
-from bertie.models.names import WeightRow, WeightTable
 from bertie.models.streams import TwoStreamConfig, TwoStreamEncoder
 from bertie.models.variant import Variant
 

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from bertie.families.bert import BERT_BASE, BERT_KEYS, BUFFERS, LABEL_ROWS, old_names
+from bertie.models.codec import WeightRow, WeightTable
 from bertie.models.head_config import HeadConfigs, MaskedLMConfig
 from bertie.models.kinds import Bottleneck
-from bertie.models.names import WeightRow, WeightTable
 from bertie.models.variant import Variant, same
 
 _BASE = replace(  # paper, table 1

@@ -9,10 +9,10 @@ from typing import Any
 
 from bertie.errors import DataError
 from bertie.families.bert import UNTIED
+from bertie.models.codec import WeightTable
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import HeadConfigs, LabelConfig, MaskedLMConfig, SpanConfig
 from bertie.models.kinds import Alternating, Residual, Rotary
-from bertie.models.names import WeightTable
 from bertie.models.variant import Stds, Variant, same
 
 _BASE = EncoderConfig(

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from bertie.families.bert import UNTIED, encoder_rows, sized_bert
 from bertie.families.roberta import ROBERTA, ROBERTA_BASE, architectures
+from bertie.models.codec import WeightTable
 from bertie.models.kinds import LearnedRelative
-from bertie.models.names import WeightTable
 
 _BASE = replace(ROBERTA_BASE, vocab_size=30_527, type_vocab_size=0, positions=LearnedRelative(positions_after_pad=True))
 _PUBLISHED = replace(_BASE, max_position_embeddings=514, layer_norm_eps=1e-5)

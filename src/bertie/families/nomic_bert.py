@@ -9,8 +9,8 @@ from typing import Any
 
 from bertie.families.bert import BERT, BERT_BASE, BERT_KEYS, LABEL_ROWS, UNTIED
 from bertie.families.modernbert import rope_base
+from bertie.models.codec import WeightTable
 from bertie.models.kinds import Residual, Rotary
-from bertie.models.names import WeightTable
 from bertie.models.variant import same
 
 _BASE = replace(

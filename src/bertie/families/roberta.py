@@ -1,6 +1,7 @@
 """RoBERTa: BERT trained longer on more text, only with masked LM. Liu et al. 2019, arXiv:1907.11692.
 
-XLM-R (xlmr.py) and CamemBERT (camembert.py) are this model in other languages.
+XLM-R is this model in a hundred languages, with one SentencePiece vocabulary (Conneau et al. 2020). CamemBERT is it in
+French, with whole-word masking and a SentencePiece vocabulary (Martin et al. 2020).
 """
 
 from dataclasses import replace
@@ -16,9 +17,9 @@ from bertie.families.bert import (
     old_names,
     sized_bert,
 )
+from bertie.models.codec import WeightTable
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, MaskedLMConfig, SequenceConfig
 from bertie.models.kinds import Learned
-from bertie.models.names import WeightTable
 from bertie.models.variant import Variant
 
 ROBERTA_BASE = replace(
@@ -92,5 +93,42 @@ ROBERTA = Variant(
         "packing": "full_sentences",
         "optim": {"lr": 6e-4, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01, "warmup": 24_000},
         "train": {"steps": 500_000, "batch_size": 8_000},
+    },
+)
+
+
+_BASE = replace(ROBERTA_PUBLISHED, vocab_size=32_005)
+
+CAMEMBERT = replace(
+    ROBERTA,
+    model_type="camembert",
+    about="RoBERTa for French: whole-word masking, 32,000 SentencePiece tokens.",
+    source="Martin et al. 2020, arXiv:1911.03894",
+    tokenizer="unigram",
+    base=replace(ROBERTA.base, vocab_size=30_522),  # transformers' default where config.json says nothing
+    presets={"camembert-base": _BASE, "camembert-large": sized_bert(24, 1024, _BASE)},
+    architectures=architectures("Camembert"),
+    recipe={  # paper, section 4.2: 100,000 steps of 8,192 sequences, peak rate 0.0007
+        **ROBERTA.recipe,
+        "optim": {**ROBERTA.recipe["optim"], "lr": 7e-4, "warmup": 10_000},
+        "train": {"steps": 100_000, "batch_size": 8_192},
+    },
+)
+
+
+_BASE = replace(ROBERTA_PUBLISHED, vocab_size=250_002)
+
+XLMR = replace(
+    ROBERTA,
+    model_type="xlm-roberta",
+    about="RoBERTa on 2.5 TB of text in 100 languages, with one vocabulary of 250,000 tokens.",
+    source="Conneau et al. 2020, arXiv:1911.02116",
+    tokenizer="unigram",
+    base=replace(ROBERTA.base, vocab_size=30_522),  # transformers' default where config.json says nothing
+    presets={"xlm-roberta-base": _BASE, "xlm-roberta-large": sized_bert(24, 1024, _BASE)},
+    architectures=architectures("XLMRoberta"),
+    recipe={  # paper, section 3 and its appendix on the large model: 1.5 million steps of 8,192 sequences
+        **ROBERTA.recipe,
+        "train": {"steps": 1_500_000, "batch_size": 8_192},
     },
 )

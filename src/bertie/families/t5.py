@@ -4,10 +4,10 @@ Version 1.1 (and Flan-T5) has a gated feed-forward network and a separate output
 t5.1.1).
 """
 
+from bertie.models.codec import WeightTable
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import HeadConfigs, NextTokenConfig, SequenceConfig
 from bertie.models.kinds import Relative, Residual
-from bertie.models.names import WeightTable
 from bertie.models.variant import Stds, Variant, same
 
 _BASE = EncoderConfig(  # t5-small, and transformers' defaults

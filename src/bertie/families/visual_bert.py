@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from bertie.families.bert import BERT_BASE, BERT_KEYS, BUFFERS, UNTIED, encoder_rows, old_names, sized_bert
 from bertie.families.bert import BERT_WEIGHT_TABLE as BERT_TABLE
+from bertie.models.codec import WeightTable
 from bertie.models.kinds import Regions
-from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
 
 _MODEL = "visual_bert."

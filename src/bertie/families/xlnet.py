@@ -6,8 +6,8 @@ memory of earlier segments and the beam-search question head (`XLNetForQuestionA
 
 from dataclasses import replace
 
+from bertie.models.codec import WeightTable
 from bertie.models.head_config import HeadConfigs, SequenceConfig
-from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
 from bertie.models.xlnet import XLNetConfig, XLNetEncoder
 

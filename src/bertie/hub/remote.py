@@ -4,7 +4,7 @@ A downloaded model is in the cache that other libraries use too ($HF_HOME). Its 
 a checksums.json, which later damage is found with.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -14,10 +14,9 @@ from typing import Any
 
 from bertie import checksums
 from bertie.console import console
-from bertie.errors import DataError, NoPackage, UsageError
+from bertie.errors import DataError, NoAccess, NoNetwork, NoPackage, UnknownName, UsageError
 from bertie.files import Json, write_bytes
 from bertie.hub.names import PACKAGED, REPOSITORY, bundled, cache_of, hub_cache
-from bertie.models.beside import ADAPTERS, refused_adapter
 
 WEIGHTS, INDEX, SHARDS = "model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"
 WANTED = (
@@ -58,8 +57,10 @@ class Remote:
         return sum(size for size, _ in self.files.values())
 
 
-def look_up(name: str) -> Remote:
+def look_up(name: str, check_files: Callable[[str, Collection[str]], None] = lambda name, files: None) -> Remote:
     """Returns what a download would fetch. name: "organization/model", with "@" and a branch, tag or commit, or "main".
+
+    check_files: raises an error for a repository with files that it refuses.
 
     Raises UsageError for another name, for one that needs no download, and without network. Raises UsageError too for a
     model that the Hub does not have or does not show to this user. Raises DataError for a repository without
@@ -80,8 +81,7 @@ def look_up(name: str) -> Remote:
     with _errors(f"{repository}@{revision}"):
         info = hub.HfApi().model_info(repository, revision=revision, files_metadata=True)
     files = {file.rfilename: file for file in info.siblings}
-    if adapter := next((name for name in ADAPTERS if name in files), ""):
-        raise refused_adapter(repository, adapter, alone="config.json" not in files)
+    check_files(repository, files)
     weights = SHARDS if INDEX in files else WEIGHTS
     names = [
         file
@@ -100,18 +100,16 @@ def look_up(name: str) -> Remote:
     return Remote(repository, revision, info.sha, sizes)
 
 
-def download_model(name: str | Remote, *, advance: _Advance = lambda arrived: None) -> Downloaded:
+def download_model(remote: Remote, *, advance: _Advance = lambda arrived: None) -> Downloaded:
     """Downloads the weights, the tokenizer and the config of a model to the cache. Code and pickles stay away.
 
     What an interrupted download left is used. Damaged files in the cache are replaced. advance: called with the number
     of bytes that arrived.
 
     Raises:
-        UsageError: As `look_up`.
         DataError: A file differs from the hash that the Hub states; it is deleted.
     """
     hub = _library()
-    remote = look_up(name) if isinstance(name, str) else name
     repository = cache_of(remote.name)
     folder = repository / "snapshots" / remote.commit
     _discard_damaged(remote, folder, repository / "blobs")
@@ -238,30 +236,28 @@ def _errors(name: str) -> Iterator[None]:
     try:
         yield
     except errors.OfflineModeIsEnabled:
-        raise UsageError("HF_HUB_OFFLINE forbids the network. Unset it to download or upload.") from None
+        raise NoNetwork("HF_HUB_OFFLINE forbids the network. Unset it to download or upload.") from None
     except errors.GatedRepoError:
-        raise UsageError(
+        raise NoAccess(
             f"{name} asks for consent. Give it on its page, then set HF_TOKEN or run: hf auth login"
         ) from None
     except errors.RepositoryNotFoundError:
-        raise UsageError(
+        raise UnknownName(
             f"The Hub has no model {name}, or shows it only to its owners. Check the name; for a private model, set "
             "HF_TOKEN or run: hf auth login"
         ) from None
     except errors.RevisionNotFoundError:
-        raise UsageError(f"The Hub has no revision {name}.") from None
+        raise UnknownName(f"The Hub has no revision {name}.") from None
     except errors.LocalTokenNotFoundError:
-        raise UsageError("No access token. Set HF_TOKEN, or run: hf auth login") from None
+        raise NoAccess("No access token. Set HF_TOKEN, or run: hf auth login") from None
     except (unreachable, errors.LocalEntryNotFoundError, OSError) as error:
         if getattr(error, "filename", None) is not None:  # of a file or folder here, such as the cache
             raise
         response = getattr(error, "response", None)
         if response is not None and response.status_code in (401, 403):
-            raise UsageError(
-                f"The Hub refuses this user for {name}. Set HF_TOKEN to a token with that right."
-            ) from None
+            raise NoAccess(f"The Hub refuses this user for {name}. Set HF_TOKEN to a token with that right.") from None
         reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise DataError(f"{name}: the Hub could not be reached ({reason[0]}). Run the same command again.") from None
+        raise NoNetwork(f"{name}: the Hub could not be reached ({reason[0]}). Run the same command again.") from None
 
 
 def _bar(advance: _Advance) -> Any:

@@ -1,26 +1,129 @@
 """A model at labels it was never trained on.
 
 By entailment where it has such a head, else by the nearest label text; or by a pattern with a mask.
+
+    [CLS] text [SEP] This example is LABEL. [SEP] -> an entailment model -> how much it follows     Yin et al. 2019
+    vector of the text, vector of the label       -> how alike
+
+E examples · C candidates · W sequences · H hidden size
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bertie.errors import UsageError
+from bertie.data.sequences import Sequences
+from bertie.errors import DataError, UsageError
+from bertie.files import Json
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import each_text
+from bertie.io.tables import Example
+from bertie.models.facts import Facts
 from bertie.tasks import Task
-from bertie.tasks.candidates import HYPOTHESIS, EntailedTask, NearestTask, hypotheses
+from bertie.tasks.answerer import Logits, Prediction, softmax
 from bertie.tasks.capabilities import Embeds
+from bertie.tasks.embed import EmbedTask, compare_vectors
 from bertie.tasks.pattern import PatternTask
+from bertie.tasks.sequence import SequenceTask
+from bertie.tasks.source import encode_examples
+from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
     from bertie.models.model import TorchModel
     from bertie.text.tokenizer import Tokenizer
+
+
+HYPOTHESIS = "This example is {}."
+
+
+def hypotheses(labels: Sequence[str], hypothesis: str) -> list[str]:
+    """Returns the hypothesis of each label. Raises UsageError for no labels, a repeated label, or a missing {}."""
+    if not labels or len(set(labels)) < len(labels) or not all(label.strip() for label in labels):
+        raise UsageError(f"Name the candidates, each once: refund,delivery,praise (given: {', '.join(labels) or '-'}).")
+    if hypothesis.count("{}") != 1:
+        raise UsageError(f"The hypothesis needs one {{}}, where the label goes: {hypothesis!r}. Example: {HYPOTHESIS}")
+    return [hypothesis.replace("{}", label) for label in labels]
+
+
+@dataclass(frozen=True)
+class EntailedTask(SequenceTask):
+    """The label whose hypothesis follows most. multi: each label by itself, against what the text contradicts.
+
+    entails, contradicts: which of the head's outputs say so.
+    """
+
+    hypothesis: str = HYPOTHESIS
+    multi: bool = False
+    entails: int = 0
+    contradicts: int = 0
+
+    def __post_init__(self) -> None:
+        hypotheses(self.labels, self.hypothesis)
+
+    def encode(
+        self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
+    ) -> Sequences:
+        """Each text with each hypothesis; of those too long the text is cut."""
+        claims = hypotheses(self.labels, self.hypothesis)
+        pairs = [Example((" ".join(example.texts), claim)) for example in examples for claim in claims]
+        encoded = encode_examples(pairs, tokenizer, max_length=max_length, too_long="truncate")
+        return encoded.grouped([len(claims)] * len(examples))
+
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
+        """Returns one label, or (multi) all labels with a probability above 0.5. logits (W, L)"""
+        of_each = self.multi or len(self.labels) == 1
+        if of_each:
+            scores_EC = softmax(logits[:, [self.contradicts, self.entails]])[:, 1].reshape(len(examples), -1)
+        else:
+            scores_EC = softmax(logits[:, self.entails].reshape(len(examples), -1))
+        answers = []
+        for row in scores_EC.tolist():
+            by_label = dict(zip(self.labels, row, strict=True))
+            if self.multi:
+                answers.append(Prediction(tuple(label for label, p in by_label.items() if p >= 0.5), None, by_label))
+            else:
+                best = max(by_label, key=by_label.__getitem__)
+                answers.append(Prediction(best, by_label[best], by_label))
+        return answers
+
+    @classmethod
+    def of_model(cls, facts: Facts, settings: Json) -> Self | None:
+        """Where a head on sequences has a label that begins with "entail"; settings: the labels as `labels` too."""
+        names = [label.lower() for label in facts.labels]
+        entails = [number for number, name in enumerate(names) if name.startswith("entail")]
+        if "sequence" not in facts.heads or len(entails) != 1 or len(names) < 2:
+            return None
+        no = [number for number, name in enumerate(names) if name.startswith(("contra", "not"))]
+        contradicts = no[0] if no else (len(names) - 1 if entails[0] == 0 else 0)
+        return cls(**settings, entails=entails[0], contradicts=contradicts)
+
+
+@dataclass(frozen=True)
+class NearestTask(EmbedTask):
+    """The label whose text's vector is nearest to that of a text. vectors_CH: those of the labels."""
+
+    vectors_CH: Any = None
+
+    csv_columns = ("label", "scores")
+
+    @classmethod
+    def of(cls, own: Embeds, labels: tuple[str, ...], vectors_CH: Logits) -> Self:
+        """Returns the task of a model's vectors, with the vectors of the labels."""
+        return replace(cls(**{**own.settings(), "dense": own.dense}), labels=labels, vectors_CH=vectors_CH)
+
+    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
+        """The nearest label, and how near each is. Raises DataError for a pair of texts."""
+        if any(len(example.texts) != 1 for example in examples):
+            raise DataError("Candidates are labels of single texts; these are pairs. Name the column with --text.")
+        answers = []
+        for row in compare_vectors(self.finished(logits), self.vectors_CH, self.similarity).tolist():
+            by_label = dict(zip(self.labels, row, strict=True))
+            answers.append(Prediction(self.labels[int(np.argmax(row))], None, by_label))
+        return answers
 
 
 def choose_from(

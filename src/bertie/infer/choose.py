@@ -14,8 +14,8 @@ import torch
 
 from bertie.console import console
 from bertie.data.sequences import Sequences
-from bertie.errors import UsageError, WrongValue
-from bertie.infer.engine import EngineName
+from bertie.errors import UsageError, WrongModel, WrongValue
+from bertie.infer.engine import ENGINES
 from bertie.infer.rates import EngineRates, load_or_measure_rates, native_is_faster, tell_choice
 from bertie.infer.rates import quickest_precision as quickest_of
 from bertie.infer.torch_engine import TorchEngine
@@ -35,29 +35,27 @@ SEQUENCES, LENGTH, REPEATS = 8, 64, 5  # of the probe
 DTYPES: "dict[NativePrecision, torch.dtype]" = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def engine_of(model: TorchModel, engine: EngineName | None = None) -> "Engine":
+def engine_of(model: TorchModel, engine: str | None = None) -> "Engine":
     """Returns the engine for a model, in the precision of its `compute_dtype` or its int8 weights.
 
-    None: torch, and the native engine for int8 weights. auto: the faster one. The native engine takes a copy of the
-    weights, so a model that is being trained needs torch. Where the native library cannot be had, torch takes its
-    place, and a warning says so once. Raises UsageError for what is not a model; `native`, for one that it cannot run;
-    for int8 weights in bfloat16 on a CPU, except in torch.
+    engine: one of ENGINES; None: torch, and the native engine for int8 weights; auto: the faster of these two. The
+    native engine takes a copy of the weights, so a model that is being trained needs torch. Where the native library
+    cannot be had, torch takes its place, and a warning says so once. Raises UsageError for what is not a model; for a
+    model that the engine cannot run; for int8 weights in bfloat16 on a CPU, except in torch.
     """
     if not isinstance(getattr(model, "_orig_mod", model), TorchModel):  # which torch.compile wraps
         raise WrongValue(f"The model is {model!r:.60}; it must be what bertie.load returns.")
-    precision: NativePrecision = "int8" if model.int8 else "bf16" if model.compute_dtype == torch.bfloat16 else "fp32"
-    if engine == "torch" or (engine is None and precision != "int8"):
+    precision = _precision_of(model)
+    if engine is not None and engine != "auto":
+        return ENGINES[engine](model)
+    if engine is None and precision != "int8":
         return TorchEngine(model)
-    if precision == "int8" and model.compute_dtype == torch.bfloat16 and model.device.type == "cpu":
-        raise UsageError(
-            "The weights are int8, and a CPU computes them in int8. Omit the precision bf16, or choose the engine "
-            "torch."
-        )
+    _check_int8(model)
     from bertie.infer.native_engine import NativeEngine, unsupported
 
     reason = unsupported(model)
     try:
-        if reason is None and (engine == "native" or precision == "int8"):
+        if reason is None and precision == "int8":
             return NativeEngine(model, precision)
         if reason is None and native_is_faster(rates(), precision):
             native = NativeEngine(model, precision)
@@ -65,19 +63,44 @@ def engine_of(model: TorchModel, engine: EngineName | None = None) -> "Engine":
             return native
     except (OSError, ValueError) as error:
         reason = str(error)
-        if engine == "auto" and precision != "int8":
+        if precision != "int8":
             _warn_once(f"torch computes, which may be slower: there is no native engine ({reason}).")
-    if engine == "native":
-        raise UsageError(f"The native engine cannot run this model: {reason}. Pass --engine torch.")
     if precision == "int8":
         _warn_once(f"int8 weights are computed in float32, which is slower: {reason}.")
     return TorchEngine(model)
 
 
-def quickest(model: TorchModel, engine: EngineName | None) -> torch.dtype:
-    """float32, or bfloat16 where the engine, or the better of the two, is clearly faster in it on this machine.
+def open_native(model: TorchModel) -> "Engine":
+    """Returns the native engine of a model. Raises UsageError for one that it cannot run."""
+    _check_int8(model)
+    from bertie.infer.native_engine import NativeEngine, unsupported
 
-    float32 for int8 weights, which `engine_of` computes in int8."""
+    try:
+        if (reason := unsupported(model)) is None:
+            return NativeEngine(model, _precision_of(model))
+    except (OSError, ValueError) as error:
+        reason = str(error)
+    raise WrongModel(f"The native engine cannot run this model: {reason}. Pass --engine torch.")
+
+
+def _precision_of(model: TorchModel) -> "NativePrecision":
+    return "int8" if model.int8 else "bf16" if model.compute_dtype == torch.bfloat16 else "fp32"
+
+
+def _check_int8(model: TorchModel) -> None:
+    if model.int8 and model.compute_dtype == torch.bfloat16 and model.device.type == "cpu":
+        raise UsageError(
+            "The weights are int8, and a CPU computes them in int8. Omit the precision bf16, or choose the engine "
+            "torch."
+        )
+
+
+def quickest(model: TorchModel, engine: str | None) -> torch.dtype:
+    """float32, or bfloat16 where the engine, or the better of Bertie's two, is clearly faster in it on this machine.
+
+    float32 for int8 weights, which `engine_of` computes in int8, and for an engine of a package."""
+    if engine not in (None, "auto", "torch", "native"):
+        return torch.float32
     if model.int8 and model.device.type == "cpu" and engine != "torch":
         return torch.float32
     if model.device.type != "cpu" or engine in (None, "torch"):

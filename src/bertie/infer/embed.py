@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.errors import UnknownName, UsageError, nearest
+from bertie.errors import UnknownName, UsageError, WrongModel, nearest
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import TextRow
@@ -47,8 +47,8 @@ def make_embedder(
     than a vector has.
     """
     predictor = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
-    predictor.engine.facts.training_facts.check_reads_texts("an embedding")
-    sentence = predictor.engine.facts.sentence
+    predictor.pipeline.facts.training_facts.check_reads_texts("an embedding")
+    sentence = predictor.pipeline.facts.sentence
     trained = predictor.pipeline.task_or_none
     own = (trained if isinstance(trained, Embeds) else EmbedTask.told(sentence)) or EmbedTask()
     prompts = sentence.prompts
@@ -56,7 +56,7 @@ def make_embedder(
         raise UsageError("prompt and prefix exclude each other. Pass one of them.")
     if prompt is not None and prompt not in prompts:
         if not prompts:
-            raise UsageError("The model has no prompts. Pass the text with --prefix (prefix=TEXT).")
+            raise WrongModel("The model has no prompts. Pass the text with --prefix (prefix=TEXT).")
         raise UnknownName(f"The model has no prompt {prompt!r}. {nearest(prompt, prompts)}")
     alone = isinstance(pooling, str) or not isinstance(pooling, Sequence)
     for way in () if pooling is None else (pooling,) if alone else pooling:
@@ -72,7 +72,7 @@ def make_embedder(
     }
     chosen = {name: value for name, value in options.items() if value is not None}
     task = replace(EmbedTask.make((), {**own.settings(), **chosen}), dense=own.dense)
-    whole, cut = task.whole_width(predictor.engine.facts.hidden_size), task.truncate_dim
+    whole, cut = task.whole_width(predictor.pipeline.facts.hidden_size), task.truncate_dim
     if truncate_dim is not None and cut is not None and cut > whole:
         raise UsageError(f"truncate_dim is {cut:,}, but vectors of this model have {whole:,} dimensions.")
     return predictor.replace(task_or_none=task)
@@ -97,8 +97,8 @@ def width_of(predictor: Predictor) -> int:
     """Returns the dimensions of a model's vectors. Raises UsageError for a model that makes no vectors."""
     task = predictor.task
     if not isinstance(task, Embeds):
-        raise UsageError("The model makes no vectors of texts.")
-    return task.width(predictor.engine.facts.hidden_size)
+        raise WrongModel("The model makes no vectors of texts.")
+    return task.width(predictor.pipeline.facts.hidden_size)
 
 
 def write_npy(

@@ -11,10 +11,10 @@ from typing import NamedTuple, Self
 import numpy as np
 
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, WrongModel
 from bertie.infer.batching import chunks_of_tokens, run_batches
 from bertie.infer.engine import Array, Engine
-from bertie.tasks.arrays import softmax
+from bertie.tasks.answerer import softmax
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 
@@ -38,7 +38,7 @@ def fill(engine: Engine, tokenizer: Tokenizer, text: str, *, top: int, max_lengt
         UsageError: The model has no masked-LM head.
     """
     if "mlm" not in engine.facts.heads:
-        raise UsageError("This model has no masked-LM head. Use the folder of a pre-trained masked language model.")
+        raise WrongModel("This model has no masked-LM head. Use the folder of a pre-trained masked language model.")
     masked = Masked.of(tokenizer, text, max_length=max_length)
     return masked.proposals(run_batches(engine, masked.ids, ("mlm",))["mlm"], tokenizer, top=top)
 

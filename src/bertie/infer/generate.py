@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from bertie.errors import UsageError
+from bertie.errors import UsageError, WrongModel
 from bertie.models.encoder import EncoderOutput
 from bertie.models.generation import GenerationConfig
 from bertie.models.model import TorchModel
@@ -75,7 +75,7 @@ class _Reader:
     def __init__(self, model: TorchModel, input_ids: Tensor, mask: Tensor, writing: GenerationConfig) -> None:
         num_beams, most = writing.num_beams, writing.max_new_tokens
         if not writes(model):
-            raise UsageError(
+            raise WrongModel(
                 "This model cannot generate text. It needs the head 'lm', and causal attention or a decoder, "
                 "as GPT-2 and T5 have."
             )

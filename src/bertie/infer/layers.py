@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from bertie.data.sequences import Int, Sequences
-from bertie.errors import DataError
+from bertie.errors import NoRows
 from bertie.infer.batching import CHUNK_ROWS, chunks, chunks_of_tokens, run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.infer.pipeline import TextCount
@@ -113,7 +113,7 @@ def row_vectors(
             long.long += encoding.overflow > 0
         yield chunk
     if skipped.total == skipped.rows:
-        raise DataError(f"No text could be read. {skipped if skipped.total else 'The input is empty.'}")
+        raise NoRows(f"No text could be read. {skipped if skipped.total else 'The input is empty.'}")
 
 
 def _ids(encodings: Sequence[Encoding | None]) -> Sequences:

@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, WrongModel
 from bertie.files import JsonObject, read_json
 from bertie.infer.batching import run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.io.tables import Example
-from bertie.tasks.arrays import softmax
+from bertie.tasks.answerer import softmax
 from bertie.tasks.source import encode_examples
 from bertie.text.tokenizer import Tokenizer
 
@@ -88,7 +88,7 @@ class PairHead:
     ) -> list[PairVerdict]:
         """The verdict on each pair, long texts cut. Raises DataError for an empty text; UsageError without the head."""
         if _PAIR_HEAD not in engine.facts.heads:
-            raise UsageError(
+            raise WrongModel(
                 "This model has no head for pairs of texts. Use a model that was pre-trained with next-sentence "
                 "prediction or sentence-order prediction. Fine-tuned models have no such head."
             )

@@ -13,7 +13,7 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from bertie.data.sequences import Int, Sequences
-from bertie.errors import DataError, UnknownLabel, UnknownName, UsageError, nearest
+from bertie.errors import DataError, UnknownLabel, UnknownName, UsageError, WrongModel, nearest
 from bertie.infer.engine import Array, check_max_length
 from bertie.infer.fill import join_letters_after_masks
 from bertie.infer.texts import Text, TextRow
@@ -147,7 +147,7 @@ class TextPipeline:
     def task(self) -> Task:
         """The task of the model. Raises UsageError for a model without a task head."""
         if self.task_or_none is None:
-            raise UsageError(
+            raise WrongModel(
                 "This model has no task head: it is a pre-trained model. Fine-tune it first: "
                 "bertie finetune MODEL --train FILE -o RUN"
             )
@@ -186,7 +186,7 @@ class TextPipeline:
     def writing(self) -> GenerationConfig:
         """The settings of generation. Raises UsageError for a model that generates no text."""
         if not isinstance(self.task_or_none, Generates):
-            raise UsageError(
+            raise WrongModel(
                 "This model generates no text. `bertie write` needs a model with a next-token head, such as GPT-2 or "
                 "T5."
             )

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError, arguments
+from bertie.errors import DataError, NoRows, WrongModel, arguments
 from bertie.files import JsonObject
 from bertie.infer.batching import CHUNK_ROWS, GPU_CHUNK_ROWS, as_they_come, chunks, one_ahead, run_batches
 from bertie.infer.engine import Array, Engine
@@ -97,7 +97,7 @@ class Predictor:
     def embedding(self) -> Embeds:
         """The task, if its answers are vectors. Raises UsageError for another one."""
         if not isinstance(self.task, Embeds):
-            raise UsageError("This model gives no vectors: open it as one: bertie.embed does.")
+            raise WrongModel("This model gives no vectors: open it as one: bertie.embed does.")
         return self.task
 
     @property
@@ -179,13 +179,30 @@ class Predictor:
         self, rows: Iterable[TextRow], *, eager: bool = False, count: TextCount | None = None
     ) -> Iterator[tuple[list[TextRow], list[Prediction | BadRecord], Sequences]]:
         """Yields chunks of rows with their predictions, and the encoding of the rows that are examples."""
-        on_gpu = self.engine.facts.on_gpu
-        size = self.task.at_once or (GPU_CHUNK_ROWS if on_gpu else CHUNK_ROWS)
-        parts = self._encoded(as_they_come(rows, size) if eager else chunks(rows, size))
-        for chunk, encoded in one_ahead(parts) if on_gpu and not eager else parts:
+        for chunk, encoded, logits in self._computed(rows, eager=eager):
             if count is not None:
                 count.add(encoded, self.tokenizer)
-            yield chunk, self.pipeline.decode(chunk, encoded, self.logits(encoded) if len(encoded) else None), encoded
+            yield chunk, self.pipeline.decode(chunk, encoded, logits), encoded
+
+    def _computed(
+        self, rows: Iterable[TextRow], *, eager: bool = False
+    ) -> Iterator[tuple[list[TextRow], Sequences, Array | None]]:
+        """Yields chunks of rows with the encoding and the logits of those that are examples. None: there are none."""
+        on_gpu = self.pipeline.facts.on_gpu
+        size = self.task.at_once or (GPU_CHUNK_ROWS if on_gpu else CHUNK_ROWS)
+        parts = self._encoded(as_they_come(rows, size) if eager else chunks(rows, size))
+        several = on_gpu and not eager and not (isinstance(rows, list) and len(rows) <= size)
+        for chunk, encoded in one_ahead(parts) if several else parts:
+            yield chunk, encoded, self.logits(encoded) if len(encoded) else None
+
+    def vectors(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Returns the vector of each text, of a model that gives vectors. -> (N, W)
+
+        Raises DataError for a model that reads pairs.
+        """
+        rows: list[TextRow] = [self.pipeline.example(text, number) for number, text in enumerate(texts, 1)]
+        parts = [self.embedding.finished(part) for _, _, part in self._computed(rows) if part is not None]
+        return np.concatenate(parts)
 
     def _encoded(self, parts: Iterable[Iterable[TextRow]]) -> Iterator[tuple[list[TextRow], Sequences]]:
         """Yields chunks of rows with the encoding of the rows that are examples."""
@@ -231,7 +248,7 @@ class Predictor:
             why = f" {skipped}" if skipped and skipped.total else ""
             if withheld := getattr(getattr(scores, "selective", None), "withheld", 0):
                 raise DataError(f"The model abstains on all {withheld:,} labeled rows. Lower abstain.")
-            raise DataError(f"There is no labeled example to evaluate on.{why}")
+            raise NoRows(f"There is no labeled example to evaluate on.{why}")
         return scores
 
     def deciding(self, threshold: float | None = None, abstain: float | None = None) -> "Predictor":

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bertie.data.sequences import Int, Sequences
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, NoRows, WrongModel
 from bertie.infer.engine import Engine, check_max_length
 from bertie.metrics.base import Float
 from bertie.text.tokenizer import Tokenizer
@@ -71,7 +71,7 @@ def pseudo_perplexity(
         engine, tokenizer = TorchEngine(model), tokenizer or model.tokenizer
     facts = engine.facts
     if "mlm" not in facts.heads or tokenizer is None:
-        raise UsageError(
+        raise WrongModel(
             "Pseudo-perplexity needs a masked-LM head and a tokenizer. Use the folder of a pre-trained model."
         )
     check_max_length(max_length, facts.max_length)
@@ -79,7 +79,7 @@ def pseudo_perplexity(
     rows = tally.rows(texts, tokenizer, longest)
     nats = -sum(float(scores.sum()) for scores in log_probabilities(engine, rows, tokenizer.mask_id))
     if not tally.texts and not tally.left_out:
-        raise DataError("There is no text to score.")
+        raise NoRows("There is no text to score.")
     if not tally.texts:
         raise DataError(
             f"None of the {tally.left_out:,} texts can be scored: they are empty, or longer than {longest:,} tokens."

@@ -1,8 +1,8 @@
 """Inference on an NVIDIA GPU: forward passes recorded as CUDA graphs, by the shape of a batch.
 
-The kernels of a pass take longer to launch than to run, unless a batch has tens of thousands of tokens. A graph
-launches all of them at once, and layers run as the kernels of nn/fused.py. Batches have few shapes
-(data/fixed_shapes.py). A shape is recorded when it occurs for the third time, so that a few texts wait for no compiler.
+The kernels of a small batch take longer to launch than to run. A graph launches all of them at once, and layers run as
+the kernels of nn/fused.py. Batches have few shapes (data/fixed_shapes.py). A shape is recorded when it occurs for the
+third time, so that a few texts wait for no compiler.
 """
 
 from collections import Counter
@@ -20,6 +20,7 @@ from bertie.models.model import TorchModel
 from bertie.nn.graphs import can_record, count_sites
 from bertie.nn.seeds import using_kernels
 
+_MAX_TOKENS = 4096  # of a batch: launches cost larger ones little, and a recording as much as hundreds of passes
 _MAX_SHAPES = 64  # shapes that are recorded; batches of more shapes run without
 _OCCURRENCES = 3  # of a shape until it is recorded, which takes tenths of a second, and seconds for the first one
 Arrays = Mapping[str, Tensor]
@@ -80,7 +81,9 @@ class RecordedForwards:
             return {name: array.clone() for name, array in recording.arrays.items()}  # the next run writes over them
 
     def fixed(self, batch: Batch) -> Batch | None:
-        """Returns a batch in one of few shapes; None for one that cannot have one."""
+        """Returns a small batch in one of few shapes; None for one that cannot have one."""
+        if len(batch.input_ids) > _MAX_TOKENS:
+            return None
         return with_fixed_shape(batch, {}, self.model.config.max_length, any_size=True)
 
     def pass_of(self, batch: Batch, outputs: Sequence[str]) -> Arrays:

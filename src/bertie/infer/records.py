@@ -202,7 +202,7 @@ def _csv(out: IO[bytes], form: Form) -> Iterator[Write]:
         out.write(b"\xef\xbb\xbf")
 
     def append(values: Sequence[Any]) -> None:
-        writer.writerow(map(_cell, values))
+        writer.writerow(map(as_cell, values))
         lossy.write(line.getvalue())
         line.seek(0)
         line.truncate()
@@ -225,7 +225,7 @@ def _tsv(out: IO[bytes], form: Form) -> Iterator[Write]:
     end = "\r\n" if form.excel else "\n"
 
     def append(values: Sequence[Any]) -> None:
-        cells = ("" if value is None else str(_cell(value)).translate(_ESCAPED) for value in values)
+        cells = ("" if value is None else str(as_cell(value)).translate(_ESCAPED) for value in values)
         lossy.write("\t".join(cells) + end)
 
     table = _Table(form, append)
@@ -237,7 +237,7 @@ def _tsv(out: IO[bytes], form: Form) -> Iterator[Write]:
 @contextmanager
 def _xlsx(out: IO[bytes], form: Form) -> Iterator[Write]:
     with new_sheet(out) as sheet:
-        table = _Table(form, lambda values: sheet.append([_cell(value) for value in values]))
+        table = _Table(form, lambda values: sheet.append([as_cell(value) for value in values]))
         yield table.write
         table.end()
         if sheet.cut:
@@ -317,10 +317,10 @@ def _unified(types: Collection[object]) -> object:
 
 
 def _text(value: object) -> str | None:
-    return None if value is None else str(_cell(value))
+    return None if value is None else str(as_cell(value))
 
 
-def _cell(value: object) -> object:
+def as_cell(value: object) -> object:
     """Writes lists and objects as JSON, since a cell contains one text."""
     if isinstance(value, bytes):
         return _shown(value)

@@ -12,9 +12,10 @@ from bertie.infer.engine import Array, Sequences
 from bertie.infer.generate import generate, stream
 from bertie.infer.recorded import RecordedForwards
 from bertie.models.biaffine import LAST
-from bertie.models.facts import POOLED, Facts, parse_layer_output
+from bertie.models.facts import OF_ENCODER, POOLED, Facts, parse_layer_output
 from bertie.models.generation import GenerationConfig, writing_of
-from bertie.models.heads.parse import with_last_pieces
+from bertie.models.head_config import RowUnit
+from bertie.models.heads.token import with_last_pieces
 from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.model import SUMMARY
 from bertie.models.pooling import pool
@@ -62,10 +63,10 @@ class TorchEngine:
     def _started(self, ids: Sequences, outputs: Sequence[str]) -> Mapping[str, torch.Tensor]:
         """Returns the float32 arrays of a batch on the device of the model."""
         host = Batch.of(ids)
-        if self._recordable(outputs) and (arrays := self._recorded.run(host, outputs)) is not None:
-            rows = {"token": len(ids.input_ids), "sequence": len(ids)}
-            units = self.facts.outputs
-            return {name: array[: rows[units[name]]] for name, array in arrays.items()}
+        rows = {"token": len(ids.input_ids), "sequence": len(ids)}
+        units = {name: self._unit(name) for name in outputs} if self.model.device.type == "cuda" else {"": None}
+        if None not in units.values() and (arrays := self._recorded.run(host, outputs)) is not None:
+            return {name: array[: rows[str(units[name])]] for name, array in arrays.items()}
         batch = host.to(self.model.device)
         writing = {name: kind for name in outputs if (kind := writing_of(name)) is not None}
         written = {name: self._written(batch, kind) for name, kind in writing.items()}
@@ -79,13 +80,13 @@ class TorchEngine:
     def _recorded(self) -> RecordedForwards:
         return RecordedForwards(self.model, self._fixed_arrays)
 
-    def _recordable(self, outputs: Sequence[str]) -> bool:
-        """Whether all outputs have a row per token or sequence, so that their shape is that of the batch."""
-        units, heads = self.facts.outputs, dict(self.model.heads)
-        return self.model.device.type == "cuda" and all(
-            name in units and parse_layer_output(name) is None and not isinstance(heads.get(name), VocabularyHead)
-            for name in outputs
-        )
+    def _unit(self, output: str) -> RowUnit | None:
+        """Returns whether a row of an output is of a token or of a sequence; None for outputs of other shapes."""
+        head = dict(self.model.heads).get(output)
+        if head is None:
+            return OF_ENCODER.get(output)
+        unit: RowUnit = getattr(head, "rows", "sequence")
+        return None if unit == "position" or isinstance(head, VocabularyHead) else unit
 
     def _fixed_arrays(self, batch: Batch, outputs: Sequence[str]) -> Mapping[str, torch.Tensor]:
         """Returns the arrays of a batch of a fixed shape, without those of its positions."""

@@ -32,7 +32,7 @@ from bertie.infer.texts import TextRow
 from bertie.io.lines import BadRecord
 from bertie.io.tables import Example
 from bertie.metrics.tags import split_tag
-from bertie.models.beside import ADAPTER
+from bertie.models.variant import ADAPTER
 from bertie.tasks import Prediction
 from bertie.tasks.tagging import TagPrediction
 from bertie.text.report import main_script

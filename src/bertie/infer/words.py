@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bertie.errors import UsageError
+from bertie.errors import WrongModel
 from bertie.models.elmo import ElmoEncoder
 from bertie.models.model import TorchModel
 from bertie.nn.characters import character_ids
@@ -23,7 +23,7 @@ def word_vectors(
     """
     encoder = model.encoder
     if not isinstance(encoder, ElmoEncoder):
-        raise UsageError("Only ELMo has vectors of words; other families read subwords.")
+        raise WrongModel("Only ELMo has vectors of words; other families read subwords.")
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))  # alike in length, little padding
     vectors: dict[int, Tensor] = {}
     device, training = model.device, encoder.training

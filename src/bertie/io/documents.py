@@ -8,13 +8,13 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bertie.errors import DataError, UsageError, nearest
-from bertie.io import pydocs
 from bertie.io.blocks import (
     BLANK_LINE,
     EXCERPT,
@@ -33,6 +33,7 @@ from bertie.io.lines import BadRecord
 from bertie.io.rows import records
 from bertie.io.streams import FAILURES, Unreadable, open_bytes
 from bertie.io.table_format import TableFormat
+from bertie.registry import Later
 
 DOCUMENT_ENDS = {"blank": BLANK_LINE, "line": LINE, "file": NO_MATCH}
 WIKI_END = re.compile(rb"</doc>[ \t\r]*\n")
@@ -222,16 +223,19 @@ def _outside(block: bytes, start: int, stop: int, path: str, lines: LineNumbers)
         )
 
 
+_PYTHON_PACKAGE = Later[Callable[[str], Any]]("bertie.apps.pydocs", "PythonPackage")
+
+
 def package_items(packages: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """Yields the files of installed Python packages, "numpy,scipy", as [path, package, the package's folder]."""
     for package in filter(None, map(str.strip, packages.split(","))):
-        root = str(pydocs.locate(package))
-        for path in pydocs.package_files(package):
-            yield [str(path), package, root], path.stat().st_size
+        documented = _PYTHON_PACKAGE.found()(package)
+        for path in documented.files():
+            yield [str(path), package, str(documented.root)], path.stat().st_size
 
 
 def read_documentation(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | BadRecord]:
     """Reads the documentation in one file of a package as one document."""
-    path, package, root = item
-    module = pydocs.read_module(Path(path), package, Path(root))
+    path, package, _root = item
+    module = _PYTHON_PACKAGE.found()(package).read(Path(path))
     yield module.text if module else BadRecord(0, "a module without documentation", None, where=path)

@@ -323,12 +323,12 @@ class SourceFile:
         for line, row in self.rows():
             yield line, row, {} if isinstance(row, BadRecord) else source_of(row)
 
-    def text_format(self, text: Sequence[str] = (), columns: str = "", kind: str = "") -> TableFormat:
+    def text_format(self, text: Sequence[str] = (), columns: str = "") -> TableFormat:
         """Returns the format of a file of unlabeled texts. columns: names for a file without a header, "a, b".
 
         Raises UsageError for a column of a file that has one text per line.
         """
-        kind = kind or self.table_kind
+        kind = self.table_kind
         if kind == "lines" and len(text) == 1 and not columns:
             raise UsageError(
                 f"{'Standard input' if self.path == '-' else self.path} is read as one text per line, without columns. "

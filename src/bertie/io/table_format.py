@@ -75,6 +75,13 @@ class Columns:
         """Whether a row has more than texts and a label."""
         return bool(self.weight or self.group or self.time or self.features)
 
+    def fields(self, texts: Sequence[str], label: object) -> dict[str, object]:
+        """Returns the texts and the label of a row by the names of their columns: text, text2 and label without any."""
+        own = (*self.text, *self.choices)
+        plain = [*own] if len(own) == len(texts) and not any("{" in name for name in own) else []
+        names = plain or ["text", *(f"text{n}" for n in range(2, len(texts) + 1))]
+        return {**dict(zip(names, texts, strict=False)), (self.label or "label"): label}
+
     def __str__(self) -> str:
         label = (self.label,) if self.label else ()
         kinds = (("text", self.text), ("choice", self.choices), ("tabular", self.tabular), ("label", label))

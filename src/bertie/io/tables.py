@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.errors import DataError
+from bertie.errors import DataError, NoRows
 from bertie.io.annotations import cell_labels, why_unused
 from bertie.io.columns import LookAhead, find_columns
 from bertie.io.features import BadFeaturesError, read_vectors
@@ -86,7 +86,7 @@ class SkipReport:
             if not isinstance(row, BadRecord):
                 examples.append(row)
         if not examples:
-            raise DataError(f"{where} contains no usable example. {skipped if skipped.rows else 'It has no rows.'}")
+            raise NoRows(f"{where} contains no usable example. {skipped if skipped.rows else 'It has no rows.'}")
         return examples, skipped
 
     def count(self, row: object) -> None:

@@ -90,13 +90,16 @@ def wilson(right: float, total: float) -> tuple[float, float]:
     return (middle - half) / scale, (middle + half) / scale
 
 
+MEAN_COST = "mean_cost"  # the only metric that is better if it is lower, and what `optimize=cost` is compared by
+
+
 def metric_range(metric: str) -> tuple[float, float]:
     """Returns the lowest and the highest value that a metric can have; infinite for losses.
 
     metric: its name, also after that of its task ("cola/mcc"). "": a difference.
     """
     name = metric.rpartition("/")[2]
-    if name in ("mse", "") or name.endswith("loss"):
+    if name in ("mse", MEAN_COST, "") or name.endswith("loss"):
         return (0.0 if name else -math.inf), math.inf
     return (-1.0 if name in SIGNED else 0.0), (100.0 if name in OF_100 else 1.0)
 
@@ -140,10 +143,11 @@ def verdict(report: Json, metric: str = "") -> tuple[str, bool]:
     rows = report.get("baselines", ())
     if not rows:
         return "", True
-    metric = metric or next(iter(rows[0]["figures"]))
+    metric = MEAN_COST if MEAN_COST in rows[0]["figures"] else metric or next(iter(rows[0]["figures"]))
     if metric in report.get("undefined", ()):
         return "", True
-    best = max(rows, key=lambda row: row["figures"][metric])
+    sign = -1 if metric == MEAN_COST else 1
+    best = max(rows, key=lambda row: sign * row["figures"][metric])
     number, unit = next(
         ((report[f"{name}s"], name) for name in RESAMPLED_UNITS if f"{name}s" in report), (_MIN_UNITS, "")
     )
@@ -151,21 +155,22 @@ def verdict(report: Json, metric: str = "") -> tuple[str, bool]:
         few = counted(number, unit)
         return f"{few} cannot show whether the model beats {best['name']}. Evaluate on {_MIN_UNITS} or more.", False
     value: float = best["figures"][metric]
-    low, high = report["interval_95"][metric]
-    name = called(metric, report)
-    if report[metric] == value == 1:
+    low, high = report["interval_95"].get(metric, [report[metric]] * 2)
+    name = called(metric, report).replace("_cost", " cost")
+    if report[metric] == value == (sign > 0):
         return (
-            f"The model and {best['name']} both have {name} 1.000: these examples are too easy to compare them.",
+            f"The model and {best['name']} both have {name} {value:z.3f}: these examples are too easy to compare them.",
             False,
         )
     text = f"The model ({name} {report[metric]:z.3f}, 95% interval {low:z.3f} to {high:z.3f})"
-    beats, more = low > value, ""
+    beats, more = (low > value if sign > 0 else high < value), ""
     if difference := best.get("difference", {}).get(metric):
-        text, beats = f"The model ({name} {report[metric]:z.3f})", difference["low"] > 0
+        text = f"The model ({name} {report[metric]:z.3f})"
+        beats = difference["low"] > 0 if sign > 0 else difference["high"] < 0
         interval = f"95% interval {difference['low']:+z.3f} to {difference['high']:+z.3f}"
         on = f" on {difference['examples']:,} examples" if difference["examples"] < report["examples"] else ""
         more = f"; the difference{on} is {difference['difference']:+z.3f} ({interval})"
-    verb = "beats" if beats else "does not beat" if report[metric] <= value else "does not clearly beat"
+    verb = "beats" if beats else "does not beat" if sign * report[metric] <= sign * value else "does not clearly beat"
     return f"{text} {verb} {best['name']} ({value:z.3f}){more}.", beats
 
 
@@ -173,6 +178,15 @@ def baseline_notes(report: Mapping[str, object], metric: str = "") -> list[str]:
     """Returns a warning when the main metric is not better than the best baseline."""
     sentence, beats = verdict(report, metric)
     return [] if beats else [sentence]
+
+
+def unknown_labels(scores: Json, most: int = 10) -> list[str]:
+    """Returns a note on labels that the model does not know; nothing where it knows all."""
+    if not (unknown := scores.get("unknown_labels")):
+        return []
+    names = ", ".join(f"{label!r} ({n:,})" for label, n in list(unknown.items())[:most])
+    more = f" and {len(unknown) - most:,} more" if len(unknown) > most else ""
+    return [f"Labels that are not among the model's labels count as errors: {names}{more}."]
 
 
 def with_intervals(report: Json) -> JsonObject:

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.files import Json, JsonObject
-from bertie.metrics.base import RESAMPLES, Float, MetricsOf, percent_points, ratio
-from bertie.metrics.calibration import Calibration, Selective
-from bertie.metrics.conformal import SetCounts
+from bertie.metrics.base import MEAN_COST, RESAMPLES, Float, MetricsOf, percent_points, ratio
+from bertie.metrics.calibration import Calibration, Selective, SetCounts
 from bertie.metrics.thresholds import cost_of
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ class Confusion:
             **self.calibration.report(),
             **self.selective.report(),
             **self.sets.report(),
-            **({"mean_cost": mean_cost(self.pairs, self.costs)} if self.costs else {}),
+            **{name: float(value) for name, value in self.mean_cost(cells.count).items()},
             "interval_95": bootstrap(cells, len(labels), self._metrics_of, resamples=resamples, seed=seed),
             "per_label": {
                 label: {
@@ -163,6 +162,14 @@ class Confusion:
             "undefined": self.undefined(),
             **({"weighted": True} if (cells.weight != 1).any() else {}),
         }
+
+    def mean_cost(self, counts: Int | Float) -> dict[str, Float]:
+        """Returns MEAN_COST of numbers of the pairs that occur, (..., C) -> (...); {} without costs."""
+        if not self.costs:
+            return {}
+        cost_C = np.array([cost_of(self.costs, truth, label) for truth, label, _ in self.weighted])
+        weight_C = np.array([weight for *_, weight in self.weighted])
+        return {MEAN_COST: ratio(counts @ (cost_C * weight_C), counts @ weight_C)}
 
     def undefined(self) -> dict[str, str]:
         """Returns metrics that are not defined for these examples, with the reason."""
@@ -200,15 +207,10 @@ class ListedConfusion(Confusion):
 
         def metrics_of(counts: Float) -> Mapping[str, Float]:
             metrics = self._metrics_of(*sums(cells, np.atleast_2d(counts), labels))
-            return metrics if counts.ndim > 1 else {name: values[0] for name, values in metrics.items()}
+            own = metrics if counts.ndim > 1 else {name: values[0] for name, values in metrics.items()}
+            return {**own, **self.mean_cost(counts)}
 
         return counts_NC, metrics_of
-
-
-def mean_cost(pairs: Mapping[tuple[str, str], int], costs: Mapping[str, Mapping[str, float]]) -> float:
-    """Returns the mean cost of predictions. pairs: (true, predicted) -> examples."""
-    total = sum(n * cost_of(costs, truth, predicted) for (truth, predicted), n in pairs.items())
-    return float(total / max(1, sum(pairs.values())))
 
 
 def rarest(examples: Mapping[str, int]) -> tuple[str, float] | None:
@@ -229,10 +231,10 @@ def leading(metrics: tuple[str, ...], report: Json) -> tuple[str, ...]:
     return tuple(name for name in metrics if name in report) or metrics  # rows of another kind have other metrics
 
 
-def most_confused(pairs: Mapping[tuple[str, str], int], most: int = CONFUSED) -> list[list[Any]]:
+def most_confused(pairs: Mapping[tuple[str, str], int]) -> list[list[Any]]:
     """Returns the most frequent errors, each as [true, predicted, count]."""
     wrong = ([truth, predicted, n] for (truth, predicted), n in pairs.items() if truth != predicted)
-    return heapq.nsmallest(most, wrong, key=lambda row: (-row[2], row[:2]))
+    return heapq.nsmallest(CONFUSED, wrong, key=lambda row: (-row[2], row[:2]))
 
 
 def sums(cells: LabelCells, counts: Int | Float, labels: int) -> tuple[Float, Float, Float]:

@@ -35,7 +35,6 @@ from bertie.files import (
     write_json,
 )
 from bertie.folders import check_other, made_once
-from bertie.models.beside import check_generation
 from bertie.models.files import (
     FOREIGN,
     MODEL_FOLDER,
@@ -47,7 +46,7 @@ from bertie.models.files import (
 )
 from bertie.models.model import TorchModel
 from bertie.models.sentence import check_modules, module_folders
-from bertie.models.variant import CONFIG, Variant, method_of, read_public
+from bertie.models.variant import CONFIG, Variant, check_generation, method_of, read_public
 from bertie.models.weights import WeightsFolder, decoder_biases
 
 FolderPrecision = Literal["float32", "float16", "bfloat16"]

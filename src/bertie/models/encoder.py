@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bertie.errors import DataError, UsageError
+from bertie.errors import TextTooLong, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Alternating, Groups, Learned, LearnedRelative, Rotary, Sinusoidal, Window
 from bertie.models.layers import feature_embeddings, final_norm, make_layer, relative_positions, rotations
@@ -269,7 +269,7 @@ class Encoder(nn.Module):
         """Raises DataError when a sequence is longer than the number of positions of the model."""
         most = self.config.max_length
         if longest > most:
-            raise DataError(
+            raise TextTooLong(
                 f"A sequence of {longest:,} tokens is longer than the model's {most:,} positions. Truncate it "
                 f"or use windows: max_length={most}."
             )

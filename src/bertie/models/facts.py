@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from bertie.errors import UnknownName, UsageError
+from bertie.errors import UnknownName, UsageError, WrongModel
 from bertie.models.generation import WRITTEN_PREFIX
 from bertie.models.head_config import RowUnit
 from bertie.models.kinds import MAX_SETTING
@@ -146,7 +146,7 @@ class Facts:
         """
         last = self.layers
         if not last:
-            raise UsageError(
+            raise WrongModel(
                 "The layers of this model cannot be read. Pass a model folder of a family with a single transformer "
                 "encoder, such as bert. ONNX graphs, elmo, lxmert, vilbert and xlnet give only their last layer."
             )

@@ -13,14 +13,13 @@ from torch import Tensor, nn
 
 from bertie.console import console
 from bertie.errors import DataError, UsageError
-from bertie.models.codec import OWN_KEY
+from bertie.models.codec import OWN_KEY, check_public_names
 from bertie.models.config import EncoderConfig
 from bertie.models.generation import DECODER
 from bertie.models.heads import HEADS, labelled
 from bertie.models.heads.base import Head
 from bertie.models.kinds import Unshared
 from bertie.models.model import TorchModel
-from bertie.models.names import check_public_names
 from bertie.models.seq2seq import assembled
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
 from bertie.models.weights import WORD_EMBEDDINGS, LoadReport, WeightsFolder, load_weights

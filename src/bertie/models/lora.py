@@ -21,10 +21,10 @@ from torch import Tensor, nn
 
 from bertie.errors import BadFile, DataError, MissingFile, UsageError
 from bertie.files import Json, atomic_write, read_json, write_json
-from bertie.models.beside import ADAPTER
+from bertie.models.codec import WeightTable
 from bertie.models.encoder import Encoder
 from bertie.models.model import TorchModel
-from bertie.models.names import WeightTable
+from bertie.models.variant import ADAPTER
 
 TENSORS, OURS = "adapter_model.safetensors", "bertie_adapter.json"
 WRAPPED = "base_model.model."

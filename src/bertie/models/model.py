@@ -9,15 +9,13 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from bertie.errors import UsageError
+from bertie.errors import UsageError, WrongModel
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput
-from bertie.models.heads.base import Head, Needs
-from bertie.models.heads.global_tokens import seen_by_all
+from bertie.models.heads.base import Head, Needs, seen_by_all
 from bertie.models.heads.vocabulary import VocabularyHead
-from bertie.models.int8 import Int8Weight
+from bertie.models.int8 import Int8Weight, PackedWeight
 from bertie.models.kinds import Window
-from bertie.models.packed import PackedWeight
 from bertie.models.saving import save_model
 from bertie.models.sentence import SentenceModules
 from bertie.models.variant import Variant
@@ -176,7 +174,7 @@ class TorchModel(nn.Module):
     def check_trainable(self, folder: str | Path) -> None:
         """Raises UsageError for quantized weights, which cannot be trained. folder: of the model."""
         if self.packed:
-            raise UsageError(
+            raise WrongModel(
                 f"{folder} has quantized weights, which cannot be trained. Train the float model that it was made "
                 f"from, or write a float copy: bertie compress {folder} --float -o NEW"
             )

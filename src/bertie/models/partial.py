@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
-from bertie.errors import UnknownName, UsageError, nearest
+from bertie.errors import UnknownName, UsageError, WrongModel, nearest
 from bertie.models.model import TorchModel
 from bertie.models.streams import TwoStreamConfig
 from bertie.nn.init import initialize
@@ -70,7 +70,7 @@ def reinitialize(model: TorchModel, layers: int, *, seed: int) -> None:
 def check_layered(model: nn.Module, setting: str) -> None:
     """Raises UsageError for two streams, whose layers have no single order. setting: what needs one."""
     if isinstance(getattr(model, "config", None), TwoStreamConfig):
-        raise UsageError(f"{setting} is not supported for a model of two streams: its layers have no single order.")
+        raise WrongModel(f"{setting} is not supported for a model of two streams: its layers have no single order.")
 
 
 def _check(model: TorchModel, layers: int, setting: str) -> None:
@@ -78,6 +78,6 @@ def _check(model: TorchModel, layers: int, setting: str) -> None:
         check_layered(model, f"{setting}={layers}")
     numbers = {number_layer(name) for name, _ in model.named_parameters()} - {-1}
     if layers and len(numbers) != model.config.num_hidden_layers:
-        raise UsageError(f"{setting}={layers} is not supported for this model: all layers share one set of weights.")
+        raise WrongModel(f"{setting}={layers} is not supported for this model: all layers share one set of weights.")
     if layers > len(numbers):
         raise UsageError(f"{setting}={layers} is more than the number of layers, {len(numbers)}.")

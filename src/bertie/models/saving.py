@@ -17,7 +17,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.files import WEIGHTS
 from bertie.models.heads import HEADS
 from bertie.models.heads.base import Head
-from bertie.models.packed import PackedWeight, quantization
+from bertie.models.int8 import PackedWeight, quantization
 from bertie.models.variant import CONFIG, OF_LABELS, Variant, read_labels, write_labels
 from bertie.models.weights import save_weights
 from bertie.training_facts import DECIDED, TrainingFacts, decided, write_training_facts

@@ -1,4 +1,4 @@
-"""Weights in Hugging Face format (models/names.py), in safetensors files.
+"""Weights in Hugging Face format (models/codec.py), in safetensors files.
 
 Only safetensors files are opened. A header is checked against its file before memory is allocated, and no file runs
 code.
@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from bertie.errors import BadFile, DataError, MissingFile, UnreadableFile
 from bertie.files import atomic_write
+from bertie.models.codec import WeightTable
 from bertie.models.files import weight_files
-from bertie.models.names import WeightTable
-from bertie.models.packed import PackedWeight, find_weight_format, fused
+from bertie.models.int8 import PackedWeight, find_weight_format, fused
 
 WORD_EMBEDDINGS = "encoder.embeddings.word.weight"
 WRAPPERS = ("module.", "_orig_mod.", "model.")

@@ -10,7 +10,7 @@ import re
 import torch
 from torch import Tensor
 
-from bertie.errors import UsageError
+from bertie.errors import UsageError, WrongModel
 from bertie.models.heads.base import Axes, Head
 from bertie.models.kinds import Full, Learned, Residual
 from bertie.models.model import TorchModel
@@ -55,7 +55,7 @@ def wider(
             f"and --intermediate {inner} with {config.intermediate_size}."
         )
     if times > 1 and any(isinstance(head, Head) and head.axes is None for head in model.heads.values()):
-        raise UsageError(
+        raise WrongModel(
             "This model cannot be widened with --times: its output layer is tied to the word embeddings. "
             "--intermediate works."
         )

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from bertie.errors import UsageError
 from bertie.nn.dropout import dropout
 from bertie.nn.features import Features, FrameEmbeddings, RegionEmbeddings, place_features
-from bertie.nn.fused import norm
+from bertie.nn.fused import gathered, norm
 from bertie.nn.layout import Layout
 from bertie.nn.linear import NORMS, Linear, NormType
 from bertie.nn.positions import sines
@@ -65,7 +65,8 @@ class Embeddings(nn.Module):
         features: Features | None = None,
     ) -> Tensor:
         """input_ids, token_type_ids (...), position_ids that broadcast to them, int64 -> (..., hidden_size) float32"""
-        summed = self.word(input_ids) if self.scale == 1 else self.word(input_ids) * self.scale
+        words = gathered(self.word, input_ids)
+        summed = words if self.scale == 1 else words * self.scale
         vectors = None
         if features is not None:
             if self.features is None:
@@ -83,8 +84,10 @@ class Embeddings(nn.Module):
         if self.sinusoidal:
             summed = summed + sines(position_ids, summed.shape[-1])
         if self.segment is not None:
-            one = token_type_ids is None or self.segment.num_embeddings == 1  # one row: all text is segment 0
-            summed = summed + (self.segment.weight[0] if one else self.segment(token_type_ids))
+            if token_type_ids is None or self.segment.num_embeddings == 1:  # one row: all text is segment 0
+                summed = summed + self.segment.weight[0]
+            else:
+                summed = summed + gathered(self.segment, token_type_ids)
         if features is not None and vectors is not None and self.features is not None and not self.features.of_words:
             summed = place_features(summed, features, vectors)
         if self.dropout_before_norm:

@@ -10,17 +10,14 @@ from pydantic import TypeAdapter, ValidationError
 
 from bertie.errors import UnknownName, UsageError, nearest
 from bertie.objectives.base import LossReport, LossTerm, Objective, Sum
-from bertie.objectives.bilm import BiLanguageModel
 from bertie.objectives.distil import Distillation
 from bertie.objectives.frames import MaskedFrames
 from bertie.objectives.hidden import HiddenStates
-from bertie.objectives.itm import ImageTextMatching
-from bertie.objectives.ltr import LeftToRight
+from bertie.objectives.ltr import BiLanguageModel, LeftToRight
 from bertie.objectives.mlm import MaskedLM
-from bertie.objectives.nsp import NextSentence
+from bertie.objectives.pair import ImageTextMatching, NextSentence, SentenceOrder
 from bertie.objectives.plm import PermutationLM
 from bertie.objectives.rtd import ReplacedTokens
-from bertie.objectives.sop import SentenceOrder
 from bertie.objectives.span import SpanCorruption
 from bertie.registry import Registry
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws
 from bertie.data.plans import Pairing, Sentences
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import UsageError

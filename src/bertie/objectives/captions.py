@@ -10,7 +10,6 @@ E rows · B sequences · R vectors of the batch · D numbers of a vector
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,18 +17,14 @@ import xxhash
 from numpy.typing import NDArray
 
 from bertie.console import counted
-from bertie.data.draws import Draws, key
-from bertie.data.order import Order, permutation
+from bertie.data.order import Draws, Order, key, permutation
 from bertie.data.pairing import OtherVectors
 from bertie.data.plans import HELD_OUT_SHARE
 from bertie.data.sequences import STANDS, VECTORS, Int, Sequences, ranges, spread_positions
 from bertie.errors import DataError, UsageError
-from bertie.io.table_format import TableFormat
-from bertie.io.tables import SkipReport, stream_examples
 from bertie.objectives.base import Objective
 from bertie.objectives.source import VALIDATION_INSTANCES, VALIDATION_SEED, CorpusSource
 from bertie.text.tokenizer import Tokenizer
-from bertie.training_facts import FeatureConfig
 
 OTHER, WHICH = 8, 9  # streams of draws (data/masking.py lists them): whether a text gets another row's vectors, whose
 
@@ -47,20 +42,6 @@ class Captions:
         self.ids = [np.asarray(one, np.int64) for one in ids]
         self.vectors = np.concatenate(vectors)
         self.starts = np.cumsum([0, *map(len, vectors)], dtype=np.int64)
-
-    @classmethod
-    def read(cls, path: Path, features: FeatureConfig, tokenizer: Tokenizer) -> "Captions":
-        """Returns the rows of a file. Raises DataError for a folder, or a file without a usable row."""
-        if path.is_dir():
-            raise DataError(
-                f"{path} is a folder. With feature vectors, pass a table of texts and vectors: --corpus FILE.jsonl"
-            )
-        examples, skipped = SkipReport.collect(
-            stream_examples(path, TableFormat.of(labelled=False, features=features)), str(path)
-        )
-        notes = [f"{path}: {note}" for note in skipped.notes]
-        ids = tokenizer.ids([" ".join(example.texts) for example in examples])
-        return cls(ids, [example.vectors for example in examples if example.vectors is not None], notes)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -20,10 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError, WrongValue
+from bertie.errors import DataError, UsageError, WrongModel, WrongValue
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import EncoderOutput
@@ -81,7 +81,7 @@ class Distillation(Objective):
             raise UsageError("distil.teacher is missing. Set it to the folder of the teacher model.")
         objective, teacher = copy(self), load(self.teacher)
         if "mlm" not in teacher.heads:
-            raise UsageError(f"{self.teacher} has no masked-LM head, which a teacher needs.")
+            raise WrongModel(f"{self.teacher} has no masked-LM head, which a teacher needs.")
         object.__setattr__(objective, "loaded", teacher.eval().requires_grad_(False))
         return objective
 

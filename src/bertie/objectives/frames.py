@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from bertie.console import counted
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws
 from bertie.data.sequences import STANDS, UNSEEN, Sequences
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, WrongModel
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.loss import right
@@ -56,7 +56,7 @@ class MaskedFrames(Objective):
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """Returns a head with a logit per cluster for each token."""
         if config.feature_size is None:
-            raise UsageError("frames needs a model with inputs=frames: model_overrides.frame_size=80.")
+            raise WrongModel("frames needs a model with inputs=frames: model_overrides.frame_size=80.")
         return {"token": HEADS["token"](config, self.clusters)}
 
     def vector_labels(self, vectors: NDArray[np.float32]) -> Mapping[str, NDArray[np.generic]]:

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
+from bertie.data.order import Draws
 from bertie.data.sequences import STANDS, Int, Sequences, ranges
 from bertie.errors import UsageError, WrongValue
 from bertie.models.config import EncoderConfig

@@ -11,8 +11,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, key
-from bertie.data.order import Int, number_samples, permutation
+from bertie.data.order import Draws, Int, key, number_samples, permutation
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.objectives.source import CorpusSource, micro_batches

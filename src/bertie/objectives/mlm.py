@@ -17,9 +17,18 @@ import numpy as np
 from torch import Tensor, nn
 
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws
-from bertie.data.masking import Masking, Vocabulary, choose_tokens, masking_of, prediction_counts, replacements
-from bertie.data.rates import RateCurve, Rates, rate_of
+from bertie.data.masking import (
+    Masking,
+    RateCurve,
+    Rates,
+    Vocabulary,
+    choose_tokens,
+    masking_of,
+    prediction_counts,
+    rate_of,
+    replacements,
+)
+from bertie.data.order import Draws
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import WrongValue
 from bertie.models.config import EncoderConfig
@@ -45,7 +54,7 @@ class MaskedLM(Objective):
 
     rate: Rates = 0.15
     """Fraction of a sequence's tokens, including special tokens, that are predicted. It may change during the run
-    (data/rates.py). Source: Devlin et al. 2018, 3.1. Higher for larger models: Wettig et al. 2022; falling: Ankner et
+    (data/masking.py). Source: Devlin et al. 2018, 3.1. Higher for larger models: Wettig et al. 2022; falling: Ankner et
     al. 2023."""
     replace: tuple[float, float, float] = (0.8, 0.1, 0.1)
     """Fractions of the predicted tokens that become [MASK], become a random token, and stay unchanged. Source: Devlin

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary, choose_tokens, ngram, prediction_counts
+from bertie.data.order import Draws
 from bertie.data.sequences import Sequences
-from bertie.errors import UsageError, WrongValue
+from bertie.errors import WrongModel, WrongValue
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.xlnet import XLNetConfig
@@ -63,7 +63,7 @@ class PermutationLM(Objective):
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """Returns the softmax over the vocabulary. Raises UsageError for a model without two-stream attention."""
         if not isinstance(config, XLNetConfig):
-            raise UsageError("plm needs a model with two-stream attention: model=xlnet-base-cased.")
+            raise WrongModel("plm needs a model with two-stream attention: model=xlnet-base-cased.")
         return {"plm": HEADS["plm"](config)}
 
     def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:

@@ -25,11 +25,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, unit_floats
-from bertie.data.masking import Vocabulary
-from bertie.data.rates import Rates
+from bertie.data.masking import Rates, Vocabulary
+from bertie.data.order import Draws, unit_floats
 from bertie.data.sequences import Sequences
-from bertie.errors import UsageError, WrongValue
+from bertie.errors import UsageError, WrongModel, WrongValue
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import Encoder, EncoderOutput
@@ -101,7 +100,7 @@ class ReplacedTokens(Objective):
     def prepare(self, model: TorchModel, seed: int) -> None:
         """Adds a new generator to the model. Raises UsageError for a family without such a head."""
         if model.variant is not None and "heads.rtd.dense.*" not in dict(model.variant.table.rows):
-            raise UsageError(
+            raise WrongModel(
                 f"rtd needs a head that a {model.variant.model_type} does not have. Choose an ELECTRA or a "
                 "DeBERTa of any size: model=electra-small-discriminator"
             )

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from bertie.console import console, counted
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Order, number_samples
+from bertie.data.order import Draws, Order, key, number_samples
 from bertie.data.pairing import PACKINGS
 from bertie.data.plans import (
     MAX_ROW_LENGTH,
@@ -33,7 +32,7 @@ from bertie.data.plans import (
 )
 from bertie.data.sequences import NOWHERE, STANDS, Sequences
 from bertie.data.shards import Shards
-from bertie.errors import DataError, UsageError, WrongValue
+from bertie.errors import DataError, NoRows, UsageError, WrongValue
 from bertie.files import home_of
 from bertie.objectives.base import Objective
 from bertie.text.tokenizer import Tokenizer
@@ -187,9 +186,7 @@ class PretrainingSource(CorpusSource):
 
         lengths, bounds = shards.sentence_lengths(), shards.document_bounds()
         if not len(lengths) or not lengths.any():
-            raise DataError(
-                "The corpus is empty. Rebuild it from files that contain text: bertie corpus FILES -o FOLDER"
-            )
+            raise NoRows("The corpus is empty. Rebuild it from files that contain text: bertie corpus FILES -o FOLDER")
         out = choose_held_out(lengths, bounds)
         self._train = Sentences.of(lengths, bounds, ~out)
         self._validation = Sentences.of(lengths, bounds, out) if out.any() else None

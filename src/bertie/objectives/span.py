@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bertie.data.batch import Batch
-from bertie.data.draws import Draws
 from bertie.data.masking import NEVER_CHOSEN, Bool, Int, Vocabulary
+from bertie.data.order import Draws
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, WrongValue
 from bertie.models.config import EncoderConfig

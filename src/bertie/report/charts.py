@@ -38,9 +38,9 @@ class Line:
     dashed: bool = False  # a line to compare with, without its points
 
     @classmethod
-    def trend(cls, name: str, x: Sequence[float], values: Sequence[float], share: float = 0.02) -> Self:
+    def trend(cls, name: str, x: Sequence[float], values: Sequence[float]) -> Self:
         """Returns the line of the running mean over a small share of the values."""
-        width = max(1, round(share * len(values)))
+        width = max(1, round(0.02 * len(values)))
         windows = (values[max(0, i - width + 1) : i + 1] for i in range(len(values)))
         return cls(name, x, [sum(window) / len(window) for window in windows])
 
@@ -142,7 +142,7 @@ class Chart(str):
         return cls(svg(title or x_label))
 
     @classmethod
-    def scatter(cls, points: Sequence[tuple[float, float]], *, x_label: str, y_label: str, title: str = "") -> Self:
+    def scatter(cls, points: Sequence[tuple[float, float]], *, x_label: str, y_label: str) -> Self:
         """Draws a dot for each (x, y), both on the same scale, and the diagonal."""
         with _axes(3.2) as (axes, svg):
             values = [value for point in points for value in point] or [0.0]
@@ -163,7 +163,7 @@ class Chart(str):
             axes.set_ylabel(y_label)
             axes.set(xlim=ends, ylim=ends)
             axes.grid(color=GRID, linewidth=0.8)
-        return cls(svg(title or f"{y_label} over {x_label}"))
+        return cls(svg(f"{y_label} over {x_label}"))
 
     @classmethod
     def front(
@@ -174,7 +174,6 @@ class Chart(str):
         x_label: str,
         y_label: str,
         limit: float | None = None,
-        title: str = "",
     ) -> Self:
         """Draws numbered dots, a line through those on the front, and a dashed line at `limit`. Returns an `<svg>`."""
         with _axes(3.2) as (axes, svg):
@@ -191,7 +190,7 @@ class Chart(str):
             _ticks(axes.xaxis)
             _ticks(axes.yaxis)
             axes.grid(color=GRID, linewidth=0.8)
-        return cls(svg(title or f"{y_label} over {x_label}"))
+        return cls(svg(f"{y_label} over {x_label}"))
 
     @classmethod
     def map(

@@ -4,7 +4,7 @@ They are drawn from the report of the task's scores (metrics/base.py) with the i
 (metrics/base.py), and from `Findings`. Each section shows what it finds there, so no code depends on a task.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -30,26 +30,6 @@ def tiles(scores: Json, metrics: Sequence[str]) -> list[tuple[str, ...]]:
     ]
 
 
-def render_evaluation_page(
-    title: str,
-    subtitle: str,
-    scores: Json,
-    findings: Json,
-    metrics: Sequence[str],
-    *,
-    notes: Iterable[str] = (),
-    source: str = "",
-) -> Report:
-    """Returns the page of a model on a labeled file. source: the file's name, for the lines of the worst
-    predictions."""
-    left = scores["left_out"]["total"]
-    counted = ("examples", f"{scores['examples']:,}", f"{left:,} skipped" if left else "")
-    report = Report(title, subtitle).banner(*failed(scores)).tiles([*tiles(scores, metrics), counted])
-    report.notes([*notes, *unknown_labels(scores)])
-    add_sections(report, scores, findings, source=source)
-    return report
-
-
 def failed(scores: Mapping[str, object]) -> list[str]:
     """Returns the banner of a model that predicts one label for every example; nothing for others."""
     if not scores.get("all_given"):
@@ -66,15 +46,6 @@ class Untuned:
 
     scores: Json
     same: bool
-
-
-def unknown_labels(scores: Json, most: int = 10) -> list[str]:
-    """Returns a note on labels that the model does not know; nothing where it knows all."""
-    if not (unknown := scores.get("unknown_labels")):
-        return []
-    names = ", ".join(f"{label!r} ({n:,})" for label, n in list(unknown.items())[:most])
-    more = f" and {len(unknown) - most:,} more" if len(unknown) > most else ""
-    return [f"Labels that are not among the model's labels count as errors: {names}{more}."]
 
 
 def add_sections(

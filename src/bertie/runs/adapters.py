@@ -14,12 +14,12 @@ from bertie import families
 from bertie.errors import DataError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.infer.traffic import Traffic
-from bertie.models.beside import base_of
 from bertie.models.config import EncoderConfig
 from bertie.models.files import MODEL_FOLDER, hash_model_folder
 from bertie.models.heads import HEADS
 from bertie.models.lora import OURS, Adapter
 from bertie.models.model import TorchModel
+from bertie.models.variant import base_of
 from bertie.nn.memory import return_memory
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.precision import choose_device, choose_dtype

@@ -43,3 +43,5 @@ FINETUNE = {
     "lora": "lora.rank",
     **COMMON,
 }
+NAMED_SETTINGS = {"pretrain": PRETRAIN, "finetune": FINETUNE}
+"""Command -> its settings that have a name."""

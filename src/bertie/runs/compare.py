@@ -21,11 +21,11 @@ from bertie.models.files import weight_files
 from bertie.models.variant import CONFIG as MODEL_CONFIG
 from bertie.report.charts import Line
 from bertie.report.page import Report
-from bertie.report.training import Curve, TrainingReport
 from bertie.report.values import number, quantity, setting_text
-from bertie.runs.config import FinetuneConfig, PretrainConfig
+from bertie.runs.config import OF_FOLDS, FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS, read_results, seed_runs
 from bertie.runs.layout import MODEL
+from bertie.runs.page import Curve, TrainingReport
 from bertie.runs.verify import run_config
 from bertie.settings import flatten
 from bertie.train import log
@@ -48,10 +48,20 @@ class RunComparison:
 
     @cached_property
     def settings(self) -> JsonObject:
-        """The settings by dotted name. An objective is true, beside its options: without any, it would be missing."""
+        """The settings by dotted name, as the user chose them: without those that folds set in their runs.
+
+        An objective is true, beside its options: without any, it would be missing."""
         objectives = self.config.objectives if isinstance(self.config, PretrainConfig) else {}
         used = {f"objectives.{name}": True for name, options in objectives.items() if options is not None}
-        return flatten(self.config.model_dump(mode="json")) | used
+        settings = flatten(self.config.model_dump(mode="json")) | used
+        if isinstance(self.config, FinetuneConfig):
+            settings.pop("train.steps")  # which epochs and rows decide
+        root = self.folders[0].parent
+        results = read_results(root) if len(self.folders) > 1 and (root / RESULTS).exists() else {}
+        if "folds" in results:
+            own = {"folds": len(self.folders), **results["fitted"]}
+            settings = {name: value for name, value in settings.items() if name not in OF_FOLDS} | flatten(own)
+        return settings
 
     @cached_property
     def lines(self) -> list[list[JsonObject]]:
@@ -242,7 +252,7 @@ def _final(folder: Path, lines: Sequence[Json]) -> dict[str, float]:
 
 def _differing(runs: Sequence[RunComparison]) -> list[str]:
     flat = [run.settings for run in runs]
-    keys = {key: None for one in flat for key in one}
+    keys = {key: None for one in flat for key in one if key not in OF_FOLDS or all(key in each for each in flat)}
     return [key for key in keys if len({setting_text(one.get(key)) for one in flat}) > 1 and key != _SEED]
 
 

@@ -16,6 +16,8 @@ from bertie.training_facts import FeatureConfig, Markup
 
 _MAX_EPOCHS = 100_000
 HELD_OUT_SHARE = 0.1  # of the training examples, where there is no dev file
+FITTED = ("optimize", "costs", "calibrate")  # with folds, on the out-of-fold answers, and not in each run
+OF_FOLDS = {"held_out": 0.0, "select_on": "dev", "label_check": "none", "baselines": False}  # what each run of them has
 EPOCHS_HINT = "The number of epochs decides train.steps in fine-tuning. Set epochs=N instead."
 
 

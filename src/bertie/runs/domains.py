@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from bertie.console import console
-from bertie.data.draws import key
+from bertie.data.order import key
 from bertie.data.plans import choose_held_out
 from bertie.data.shards import Shards
 from bertie.errors import DataError

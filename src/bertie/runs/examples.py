@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.console import console
-from bertie.data.draws import key
-from bertie.data.order import MixedOrder, balanced, taken
+from bertie.data.order import MixedOrder, balanced, key, taken
 from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.lines import reads_as_utf8
@@ -19,15 +18,14 @@ from bertie.io.table_format import RECOGNISED, Columns, LabelNames, TableFormat
 from bertie.io.tables import Example, SkipReport
 from bertie.io.tagged import sentences
 from bertie.io.words import TaggedExample
-from bertie.metrics.conformal import set_cut
+from bertie.metrics.calibration import set_cut
 from bertie.runs.balance import check_honoured
 from bertie.runs.config import HELD_OUT_SHARE, FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, choose_published_metrics
 from bertie.runs.splits import SPLIT_SEED, ExampleSplit, check_times
 from bertie.tasks import TASKS, Task
 from bertie.tasks.capabilities import ReadsColumns
-from bertie.tasks.dataset import Dataset
-from bertie.tasks.datasets import DATASETS
+from bertie.tasks.datasets import DATASETS, Dataset
 from bertie.tasks.several import SeveralTask
 from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer

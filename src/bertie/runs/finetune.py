@@ -4,7 +4,10 @@
 
 The task defines examples, labels, head, loss and metrics (tasks/base.py). Devlin et al. 2018, 4.1 and A.3.
 `run_finetune` is one run. `finetune_seeds` repeats it with several seeds, since scores on small data sets vary (Dodge
-et al. 2020).
+et al. 2020). `run_finetune_against` compares two start models: the same fine-tuning from both, seed by seed.
+
+first/, second/   a run of several seeds from each model
+compare.json      what `bertie compare` prints of the two       compare.html   its page
 """
 
 import shutil
@@ -14,17 +17,19 @@ from functools import partial
 from pathlib import Path
 
 from bertie.console import console
-from bertie.errors import UsageError, arguments
+from bertie.errors import OutputExists, arguments
 from bertie.evaluation.compare import SeedSummary
-from bertie.files import JsonObject
-from bertie.metrics.base import RESAMPLED_UNITS, called, verdict
+from bertie.files import JsonObject, write_json
+from bertie.folders import FolderKind, held
+from bertie.metrics.base import MEAN_COST, RESAMPLED_UNITS, called, verdict
+from bertie.runs.compare import compare_runs, gather, render_comparison_page
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune_assess import Without, assess_run, write_results
 from bertie.runs.finetune_page import render_finetune_page
-from bertie.runs.finetune_prepare import prepare_run, with_steps
+from bertie.runs.finetune_prepare import check_run, prepare_run, with_steps
 from bertie.runs.finetune_train import take_model, train_run
-from bertie.runs.folder import CONFIG, RunFolder, seed_runs
+from bertie.runs.folder import AGAINST, CONFIG, RUN, RunFolder, seed_runs
 from bertie.runs.forecast import at_start, forecast_of
 from bertie.runs.layout import MODEL
 from bertie.runs.work import finetuning_work
@@ -33,6 +38,39 @@ from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
 from bertie.train.precision import choose_device
 from bertie.train.rendezvous import one_process
+
+COMPARISON = FolderKind(
+    "comparison",
+    begins=AGAINST,
+    files=("compare.json", "compare.html"),
+    folders=dict.fromkeys(AGAINST, RUN),
+)
+
+
+def run_finetune_against(
+    config: FinetuneConfig, other: str, run: Path, seeds: int, *, resume: str = "auto", overwrite: bool = False
+) -> dict[str, object]:
+    """Fine-tune config.model and `other` with the same seeds and settings; return what `compare` finds.
+
+    The same call resumes where it stopped. Raises what `finetune_seeds` raises.
+    """
+    configs = [config.model_copy(update={"model": model}) for model in (config.model, other)]
+    if overwrite or not run.exists():  # what is wrong with the second is said now, not after the runs of the first
+        examples = read_examples(config)
+        for one in configs:
+            check_run(one, examples)
+    with held(run, COMPARISON, overwrite=overwrite):
+        for name, one in zip(AGAINST, configs, strict=True):
+            console.say(f"[bold]{name}:[/] {one.model}", markup=True)
+            finetune_seeds(one, run / name, seeds, resume=resume)
+        runs = gather([run / name for name in AGAINST])
+        comparison = compare_runs(runs)
+        write_json(run / "compare.json", comparison)
+        render_comparison_page(runs, "bertie compare " + " ".join(str(run / name) for name in AGAINST)).save(
+            run / "compare.html"
+        )
+    return comparison
+
 
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
 
@@ -74,7 +112,7 @@ def run_finetune(
     folder = RunFolder(run)
     folder.check(overwrite=overwrite)
     if not overwrite and seed_runs(folder.path):
-        raise UsageError(
+        raise OutputExists(
             f"{run} contains runs of several seeds or folds. Pass their number (--seeds, --folds), choose another "
             "folder, or pass --overwrite to replace them."
         )
@@ -111,11 +149,13 @@ def finetune_seeds(
     folder, run = RunFolder(run), Path(run)
     folder.check(overwrite=overwrite)
     if not overwrite and (run / CONFIG).exists():
-        raise UsageError(f"{run} contains a run of one seed. Choose another folder, or pass --overwrite to replace it.")
+        raise OutputExists(
+            f"{run} contains a run of one seed. Choose another folder, or pass --overwrite to replace it."
+        )
     names = [f"seed-{config.train.seed + number}" for number in range(seeds)]
     others = [one.name for one in seed_runs(run) if one.name not in names]
     if others and not overwrite:
-        raise UsageError(
+        raise OutputExists(
             f"{run} contains {', '.join(others)} beside {', '.join(names)}. Ask for all of them (--seeds), choose "
             "another folder, or pass --overwrite to start again."
         )
@@ -147,7 +187,8 @@ def _all_seeds(
         "undefined": first["dev"].get("undefined", {}),  # all are measured on the same examples
     }
     if rows := first["dev"].get("baselines"):
-        mean, metric = summed["over_seeds"][metrics[0]], metrics[0]
+        metric = MEAN_COST if MEAN_COST in rows[0]["figures"] else metrics[0]
+        mean = SeedSummary.over([r["dev"][metric] for r in results.values()], metric).as_json()
         summed["baselines"] = [{"name": row["name"], "figures": row["figures"]} for row in rows]
         interval = [mean["mean"] if mean[end] is None else mean[end] for end in ("low", "high")]
         counts = {f"{unit}s": first["dev"][f"{unit}s"] for unit in RESAMPLED_UNITS if f"{unit}s" in first["dev"]}

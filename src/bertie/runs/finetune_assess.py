@@ -1,6 +1,8 @@
 """The last stage of a fine-tuning run: the selected weights are evaluated, and results and report are written."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,16 +11,18 @@ from bertie import checksums
 from bertie.console import console
 from bertie.costs.meter import Usage
 from bertie.evaluation.baselines import baselines, compared_examples, measure_baselines, some
-from bertie.evaluation.label_check import Suspect, as_csv, shortened, suspects
+from bertie.evaluation.label_check import Suspect, suspects
 from bertie.files import write_bytes, write_json
 from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
+from bertie.infer.records import Form, as_cell
 from bertie.infer.traffic import Traffic, write_traffic
 from bertie.io.tables import Example
 from bertie.metrics.base import ScoreCounter
 from bertie.runs import balance, calibration, model_card
 from bertie.runs.calibration import Calibrated
+from bertie.runs.examples import Examples
 from bertie.runs.finetune_page import render_finetune_page
 from bertie.runs.finetune_prepare import Labeled, Prepared, prepare_run, saved_task, training_facts, with_steps
 from bertie.runs.finetune_train import (
@@ -262,14 +266,32 @@ def _label_check(assessed: Assessed) -> dict[str, object]:
         return {}
     console.say(f"checking the labels of {len(train):,} training rows (label_check={kind})", level=1)
     rows = suspects(examples.task, train, partial(_predict_fold, prepared) if kind == "folds" else None)
-    return list_suspects(assessed.trained.run, rows, len(train), examples.texts, _MODELS[kind])
+    return list_suspects(assessed.trained.run, rows, len(train), examples, _MODELS[kind])
 
 
-def list_suspects(run: Path, rows: Sequence[Suspect], checked: int, texts: int, model: str) -> dict[str, object]:
+def list_suspects(
+    run: Path, rows: Sequence[Suspect], checked: int, examples: Examples, model: str
+) -> dict[str, object]:
     """Writes RUN/label_check.csv, and returns the first rows for findings.json. model: what contradicts the labels."""
-    write_bytes(run / SUSPECTS, as_csv(rows, texts).encode("utf-8-sig"))  # with the mark that Excel needs
-    shown = [shortened(suspect.as_json()) for suspect in rows[:_CHECK_ROWS_SHOWN]]
+    form = Form()
+
+    def record(one: Suspect) -> dict[str, object]:
+        own = examples.columns.fields(one.example.texts, one.example.label)
+        return form.joined(own, {"line": one.example.line}, one.as_json())
+
+    header = record(Suspect(examples.train[0], "", {}))
+    write_records(run / SUSPECTS, header, map(record, rows))
+    shown = [suspect.shown() for suspect in rows[:_CHECK_ROWS_SHOWN]]
     return {"label_check": {"listed": len(rows), "checked": checked, "model": model, "file": SUSPECTS, "rows": shown}}
+
+
+def write_records(path: Path, header: Iterable[str], records: Iterable[Mapping[str, object]]) -> None:
+    """Writes a table as csv, with the mark that Excel needs. Lists are written as JSON."""
+    out = io.StringIO()
+    table = csv.DictWriter(out, list(header), lineterminator="\n")
+    table.writeheader()
+    table.writerows({name: as_cell(value) for name, value in record.items()} for record in records)
+    write_bytes(path, out.getvalue().encode("utf-8-sig"))
 
 
 def _predict_fold(prepared: Prepared, rows: list[Example], others: list[Example]) -> list[Prediction]:

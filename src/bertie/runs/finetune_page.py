@@ -7,23 +7,22 @@
 For several seeds, a page over all of them, with links to their pages.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bertie.errors import DataError, UsageError
 from bertie.evaluation.compare import SeedSummary
 from bertie.files import Json
-from bertie.metrics.base import undefined, verdict, with_intervals
+from bertie.metrics.base import undefined, unknown_labels, verdict, with_intervals
 from bertie.report import sections
 from bertie.report.charts import Chart, Line
 from bertie.report.page import Html, Report
-from bertie.report.training import Curve, TrainingReport
 from bertie.report.values import interval as between
 from bertie.report.values import metric_name, number, quantity
 from bertie.runs import balance, calibration, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.folder import CONFIG, REPORT, RESULTS, read_findings, read_results
-from bertie.runs.page import describe_origin
+from bertie.runs.page import Curve, TrainingReport, describe_origin
 from bertie.runs.verify import run_config
 from bertie.settings import flatten
 from bertie.tasks.datasets import DATASETS
@@ -70,7 +69,7 @@ def render_finetune_page(run: Path | str) -> Report:
         more += [("time", quantity(train[-1]["elapsed_s"], "s"), "training, all resumes included")] if train else []
         report.banner(*sections.failed(scores)).tiles([*sections.tiles(scores, results["metrics"]), *more])
         worth = [sentence for sentence in (verdict(scores, results["metrics"][0])[0],) if sentence]
-        report.notes([*worth, *results["notes"], *undefined(scores), *sections.unknown_labels(scores)])
+        report.notes([*worth, *results["notes"], *undefined(scores), *unknown_labels(scores)])
     _curves(report, lines, results["metrics"] if results else (), scores, (results or {}).get("selecting"))
     if results:
         before = results.get("untuned")
@@ -209,3 +208,23 @@ def _spread(one: SeedSummary) -> str:
 
 def _column(lines: Sequence[Json], name: str) -> list[float]:
     return [line[name] for line in lines]
+
+
+def render_evaluation_page(
+    title: str,
+    subtitle: str,
+    scores: Json,
+    findings: Json,
+    metrics: Sequence[str],
+    *,
+    notes: Iterable[str] = (),
+    source: str = "",
+) -> Report:
+    """Returns the page of a model on a labeled file. source: the file's name, for the lines of the worst
+    predictions."""
+    left = scores["left_out"]["total"]
+    counted = ("examples", f"{scores['examples']:,}", f"{left:,} skipped" if left else "")
+    report = Report(title, subtitle).banner(*sections.failed(scores)).tiles([*sections.tiles(scores, metrics), counted])
+    report.notes([*notes, *unknown_labels(scores)])
+    sections.add_sections(report, scores, findings, source=source)
+    return report

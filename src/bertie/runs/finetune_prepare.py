@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 
 from bertie.data.sequences import VECTORS, Sequences
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, TextTooLong, UsageError
 from bertie.infer.batching import CHUNK_ROWS
 from bertie.infer.engine import Array
 from bertie.infer.pipeline import TextCount, TextPipeline
@@ -37,6 +37,7 @@ from bertie.tasks.losses import LossFunction
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples, steps_of
 from bertie.train.callbacks import LOSS, Callback, Callbacks, metric_of
 from bertie.train.precision import choose_device
+from bertie.train.rendezvous import world_size
 from bertie.train.trackers import callbacks_of
 from bertie.training_facts import TooLong, TrainingFacts
 
@@ -140,7 +141,7 @@ def prepare_run(
         metric_of(dict.fromkeys((LOSS, *known), 0.0), metric)
     start = model_folder(config.model)
     task, continued = examples.task.continued(read_sentence(start, {}), config.task_options)
-    _check_batch_size(config, task)
+    of_ranks = _check_batch_size(config, task)
     notes = [*examples.notes, *continued]
     if config.weight and "weighted_scores" not in task.honours:
         notes.append("weights of rows are in the loss; the scores of this task have none")
@@ -159,7 +160,7 @@ def prepare_run(
         notes.append(own)
     config = with_rate(config, model, notes)
     warnings = odd(config, model, examples.train if task.labels else ())
-    warnings += task.warnings(examples.train) + balance.warning(config, task, examples.train)
+    warnings += of_ranks + task.warnings(examples.train) + balance.warning(config, task, examples.train)
     encode = partial(_encode, config, predictor.pipeline, notes)
     train, dev = encode(examples.train, "training"), encode(examples.dev, "dev")
     selecting = encode(examples.select, "selecting") if examples.select else None
@@ -275,14 +276,15 @@ def _too_long(config: FinetuneConfig, task: Task) -> TooLong:
     return config.too_long or task.too_long
 
 
-def _check_batch_size(config: FinetuneConfig, task: Task) -> None:
-    size = config.train.batch_size
+def _check_batch_size(config: FinetuneConfig, task: Task) -> list[str]:
+    """Returns warnings. Raises UsageError for too few examples to compare."""
+    size, ranks = config.train.batch_size, world_size()
     if task.whole_step:
-        if size < task.least_batch:
-            raise UsageError(
-                f"This task compares the texts of a step. Set train.batch_size to at least {task.least_batch}."
-            )
-        return
+        if size < task.least_batch * ranks:
+            least = task.least_batch * ranks
+            raise UsageError(f"This task compares the texts of a step. Set train.batch_size to at least {least}.")
+        one = f"each of {ranks} processes compares only its own {size // ranks:,} examples of a step"
+        return [f"{one}, so the loss differs from that of one process, which compares them all"] if ranks > 1 else []
     if task.least_batch > 1 and config.train.micro_batch_size == "auto":
         raise UsageError("This task compares the texts of a forward pass. Set train.micro_batch_size to a number.")
     if size // -(-size // (config.train.largest_micro_batch or size)) < task.least_batch:  # the smallest pass
@@ -290,6 +292,7 @@ def _check_batch_size(config: FinetuneConfig, task: Task) -> None:
             "This task compares the texts of a forward pass. Set train.batch_size, and train.micro_batch_size if "
             f"it is set, to at least {task.least_batch}."
         )
+    return []
 
 
 def _check_targets(task: Task, train: Labeled, targets: Targets, notes: Sequence[str]) -> None:
@@ -321,7 +324,7 @@ def _encode(
     count.add(ids, tokenizer)
     if count.long and too_long == "error":
         lines = ", ".join(str(examples[i].line) for i in ids.too_long[:5])
-        raise DataError(
+        raise TextTooLong(
             f"{count.long:,} of {count.rows:,} {name} texts are longer than {config.max_length} tokens, on lines "
             f"{lines}{' ...' if count.long > 5 else ''}. "
             "Raise max_length, or choose too_long=truncate or too_long=window."

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bertie import checksums, folders
 from bertie.console import console
-from bertie.errors import BadFile, DataError, UsageError
+from bertie.errors import BadFile, DataError, OutputExists, UsageError
 from bertie.files import LOCK, JsonObject, read_json, write_json
 from bertie.folders import ANYTHING, FolderKind, new_folder
 from bertie.models.files import MODEL_FOLDER
@@ -131,7 +131,7 @@ class RunFolder:
         if not (self.path / RESULTS).exists():
             return None
         if resume == "never":
-            raise UsageError(
+            raise OutputExists(
                 f"{self.path} contains a finished run. Choose another folder, read its results (--resume "
                 "auto), or replace it (--overwrite)."
             )

@@ -5,9 +5,6 @@ final model of all rows.
          -> RUN/final, of all rows -> RUN/model, with these thresholds and this calibration
 """
 
-import csv
-import io
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,26 +15,26 @@ from pathlib import Path
 from bertie import families
 from bertie.checksums import CHECKSUMS
 from bertie.console import console
-from bertie.errors import UsageError, WrongValue
+from bertie.errors import OutputExists, UsageError, WrongValue
 from bertie.evaluation.compare import SeedSummary
 from bertie.evaluation.label_check import suspects_of
-from bertie.files import Json, write_bytes, write_json
+from bertie.files import Json, write_json
 from bertie.folders import new_folder
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor
-from bertie.infer.records import flatten_answer
+from bertie.infer.records import Form, flatten_answer
 from bertie.infer.traffic import Traffic
 from bertie.io.tables import Example
-from bertie.metrics.base import ScoreCounter, metric_range
+from bertie.metrics.base import metric_range
 from bertie.metrics.scaling import Scaling
 from bertie.models.files import MODEL_FOLDER
 from bertie.models.model import TorchModel
 from bertie.runs import balance, calibration
 from bertie.runs.calibration import Calibrated
-from bertie.runs.config import FinetuneConfig
+from bertie.runs.config import FITTED, OF_FOLDS, FinetuneConfig
 from bertie.runs.examples import LEARNED_NOTE, Examples, choose_task_class, hold_out_more, read_examples, split_of
 from bertie.runs.finetune import run_finetune
-from bertie.runs.finetune_assess import MIN_BASELINE_ROWS, list_suspects, save_traffic
+from bertie.runs.finetune_assess import MIN_BASELINE_ROWS, list_suspects, save_traffic, write_records
 from bertie.runs.finetune_page import render_finetune_page
 from bertie.runs.finetune_prepare import Labeled, check_run, saved_task
 from bertie.runs.finetune_train import ADAPTER
@@ -51,7 +48,6 @@ from bertie.tasks.losses import LossFunction
 from bertie.train.callbacks import Callback
 
 _FINAL = "final"
-FITTED = ("optimize", "costs", "calibrate")  # settings that are fitted on the out-of-fold answers, not in each run
 ON = "out-of-fold"
 _Parts = Sequence[tuple[Labeled, Logits]]
 NOT_COPIED = shutil.ignore_patterns(SCORE, CHECKSUMS, ADAPTER)  # the adapter has not what is fitted here
@@ -97,7 +93,7 @@ def finetune_folds(
     names = [f"fold-{number}" for number in range(1, folds + 1)]
     others = [one.name for one in seed_runs(run) if one.name not in names]
     if not overwrite and (others or (run / CONFIG).exists()):
-        raise UsageError(
+        raise OutputExists(
             f"{run} contains {', '.join(others) or 'a single run'} beside what {folds} folds have. Choose another "
             "folder, or pass --overwrite to replace it."
         )
@@ -124,8 +120,7 @@ def plan_folds(config: FinetuneConfig, folds: int) -> FoldPlan:
             raise UsageError(f"{name} does not work with folds: {why}. Omit {name}.")
     balance.check_honoured(config, choose_task_class(config))
     defaults = {name: FinetuneConfig.model_fields[name].default for name in FITTED}
-    update = {**defaults, "held_out": 0.0, "select_on": "dev", "label_check": "none", "baselines": False}
-    plain = config.model_copy(update=update)
+    plain = config.model_copy(update={**defaults, **OF_FOLDS})
     whole = read_examples(plain)
     task = replace(whole.task, **{name: value for name in FITTED if (value := getattr(config, name))})
     split, notes = split_of(config, type(whole.task)), [note for note in whole.notes if note != LEARNED_NOTE]
@@ -169,12 +164,22 @@ def _all_folds(
     task = task.tune_on_dev(_decoded(task, parts))
     saved = saved_task(config, task.with_scaling(Scaling()) if calibrated.in_weights else task)
     _write_model(saved, run, model)
-    save_traffic(run / MODEL, _traffic(predictor, saved_task(config, task), run / MODEL, parts))
     summed = _summed(config, plan, results, final, calibrated, task)
     scores, findings = task.scores(), Findings(task, plan.final.metrics[0])
-    answers = _answers(task, parts, scores, findings)
+    in_use = predictor.replace(task_or_none=saved_task(config, task))
+    traffic, answers = replace(Traffic.of_model(run / MODEL), learned=True), list[Prediction]()
+    for part, logits in parts:
+        decoded = task.decode(logits, part.sequences, part.examples)
+        task.count(scores, part.examples, decoded)
+        findings.add(part.examples, decoded, part.sequences.tokens.tolist(), part.sequences.fits.tolist())
+        answers += decoded
+        if in_use.task != task:
+            decoded = in_use.task.decode(logits, part.sequences, part.examples)
+        traffic.count_all(in_use.pipeline, part.examples, part.sequences, decoded, in_use.engine)
+    save_traffic(run / MODEL, traffic)
     summed["out_of_fold"] = scores.report()
-    write_bytes(run / OUT_OF_FOLD, _table(plan, answers).encode("utf-8-sig"))  # with the mark that Excel needs
+    records = _records(plan, answers)
+    write_records(run / OUT_OF_FOLD, dict.fromkeys(name for one in records for name in one), records)
     write_json(run / FINDINGS, {**findings.as_json(), **_label_check(config, plan, task, answers, run)})
     return folder.finish(summed, partial(render_finetune_page, run))
 
@@ -201,26 +206,6 @@ def _decoded(task: Task, parts: _Parts) -> Iterator[tuple[Example, Prediction]]:
         yield from zip(part.examples, task.decode(logits, part.sequences, part.examples), strict=True)
 
 
-def _answers(task: Task, parts: _Parts, scores: ScoreCounter, findings: Findings) -> list[Prediction]:
-    """Returns the answers to all rows that were predicted, fold by fold, and counts them."""
-    answers: list[Prediction] = []
-    for part, logits in parts:
-        some = task.decode(logits, part.sequences, part.examples)
-        task.count(scores, part.examples, some)
-        findings.add(part.examples, some, part.sequences.tokens.tolist(), part.sequences.fits.tolist())
-        answers += some
-    return answers
-
-
-def _traffic(predictor: Predictor, task: Task, folder: Path, parts: _Parts) -> Traffic:
-    """Returns the traffic of all rows: the answers are out of fold, the vectors those of the final model."""
-    traffic, pipeline = replace(Traffic.of_model(folder), learned=True), predictor.replace(task_or_none=task).pipeline
-    for part, logits in parts:
-        answers = task.decode(logits, part.sequences, part.examples)
-        traffic.count_all(pipeline, part.examples, part.sequences, answers, predictor.engine)
-    return traffic
-
-
 def _write_model(task: Task, run: Path, model: TorchModel) -> None:
     """Writes RUN/model: the final model, with what was fitted on the out-of-fold answers."""
     model.training_facts = with_task(model.training_facts, task)
@@ -237,7 +222,7 @@ def _label_check(
         return {}
     numbers = [i for fold in plan.folds for i in fold.predicted]
     rows = suspects_of(task, plan.rows, {i: one.scores for i, one in zip(numbers, answers, strict=True)})
-    return list_suspects(run, rows, len(answers), plan.final.texts, "fine-tuned on the other folds")
+    return list_suspects(run, rows, len(answers), plan.final, "fine-tuned on the other folds")
 
 
 def _summed(
@@ -260,6 +245,7 @@ def _summed(
         "labels": list(task.labels),
         "rows": len(plan.rows),
         "train_examples": final["train_examples"],
+        "fitted": {name: getattr(config, name) for name in FITTED},
         "folds": {
             name: {"rows": one["dev"].get("examples"), **{metric: one["dev"][metric] for metric in metrics}}
             for name, one in results.items()
@@ -305,25 +291,16 @@ def _split_cells(plan: FoldPlan, row: Example) -> dict[str, object]:
     return cells
 
 
-def _table(plan: FoldPlan, answers: Sequence[Prediction]) -> str:
-    """Returns the rows with the out-of-fold answers as csv, in the order of the file."""
+def _records(plan: FoldPlan, answers: Sequence[Prediction]) -> list[dict[str, object]]:
+    """Returns the rows with the out-of-fold answers, in the order of the file."""
     numbers = [(i, fold.name.removeprefix("fold-")) for fold in plan.folds for i in fold.predicted]
-    records = []
+    form, records = Form(), []
     for (i, fold), answer in sorted(zip(numbers, answers, strict=True), key=lambda one: one[0][0]):
         row = plan.rows[i]
-        texts = {("text" if n == 0 else f"text{n + 1}"): text for n, text in enumerate(row.texts)}
         values = flatten_answer(answer.as_json())
         tags = answer.label if isinstance(answer.label, tuple) else None  # which are in `words`
         own = {"predicted_label": values.pop("label", tags), **values}
         own.pop("scores", None)
-        record = {"line": row.line, "fold": fold, **_split_cells(plan, row), **texts, "label": row.label, **own}
-        records.append({name: _cell(value) for name, value in record.items()})
-    out = io.StringIO()
-    table = csv.DictWriter(out, list(dict.fromkeys(name for one in records for name in one)), lineterminator="\n")
-    table.writeheader()
-    table.writerows(records)
-    return out.getvalue()
-
-
-def _cell(value: object) -> object:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | tuple | dict) else value
+        fields = {**_split_cells(plan, row), **plan.final.columns.fields(row.texts, row.label)}
+        records.append(form.joined(fields, {"line": row.line, "fold": fold}, own))
+    return records

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from bertie.console import counted
-from bertie.costs import catalog, cost, meter
+from bertie.costs import catalog, meter
 from bertie.nn import machine
 from bertie.report.values import quantity
 from bertie.runs import trial
@@ -106,8 +106,8 @@ def _from_rates(work: Work) -> RunForecast:
     gpu = catalog.find_device(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     threads, rates = torch.get_num_threads(), machine.cpu_rates()
     tflops = gpu.tflops if gpu else threads * max(rates.fp32, rates.bf16) / 1000
-    used = cost.UTILIZATION if gpu else cost.PROCESSOR_UTILIZATION
-    seconds = cost.seconds(sum(phase.steps * phase.flops for phase in work.phases), tflops, used=used)
+    used = catalog.UTILIZATION if gpu else catalog.PROCESSOR_UTILIZATION
+    seconds = catalog.seconds(sum(phase.steps * phase.flops for phase in work.phases), tflops, used=used)
     longest = seconds * used / LEAST_UTILIZATION if gpu else seconds
     watts = catalog.Device.LOAD * gpu.watts if gpu else catalog.Device.THREAD_WATTS * threads
     memory = work.computed_bytes

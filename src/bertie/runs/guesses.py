@@ -1,6 +1,6 @@
 """RUN/guesses.jsonl: predictions during training for some masked tokens of held-out text.
 
-One line per evaluation, as report/training.py draws it:
+One line per evaluation, as runs/page.py draws it:
 {"step", "examples": [{"text": [[text, kind, note], ...], "answer", "guesses": [[token, probability], ...]}]}
 """
 

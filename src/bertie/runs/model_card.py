@@ -10,19 +10,18 @@ Folders are named by their last part: a card is read on other machines.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie import settings
+from bertie import checksums, settings
 from bertie.console import counted
 from bertie.costs.meter import Usage
 from bertie.data import card as corpus_card
 from bertie.errors import DataError, UsageError
-from bertie.files import Json, JsonObject
+from bertie.files import Json, JsonObject, write_text
 from bertie.hub import names
 from bertie.metrics.base import called
-from bertie.report import card
 from bertie.report.values import interval, number, quantity
 from bertie.runs import usage
 from bertie.runs.config import FinetuneConfig, PretrainConfig
@@ -31,8 +30,29 @@ from bertie.runs.run_data import RunData
 from bertie.tasks.datasets import DATASETS
 from bertie.train import checkpoint, log
 
+_CARD = checksums.CARD
+NEXT = "\n## "
+
+
+def put(folder: Path, title: str, *parts: str) -> None:
+    """Writes a section into the card of a model folder, instead of an earlier one with the same title."""
+    path = folder / _CARD
+    text = "\n" + (path.read_text("utf-8") if path.exists() else "")
+    before, _, after = text.partition(f"{NEXT}{title}\n")
+    rest = NEXT + after.partition(NEXT)[2] if NEXT in after else ""
+    body = "\n\n".join(part.strip() for part in parts if part.strip())
+    write_text(path, f"{before.rstrip()}\n\n## {title}\n\n{body}\n{rest}".lstrip())
+    checksums.update(folder, _CARD)
+
+
+def render_markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Returns a Markdown table."""
+    cells = [[*columns], ["---"] * len(columns), *([str(cell).replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
+
+
 TRAINING, TEXT, SCORES, COST = "Training", "Training text", "Scores", "Cost of the training"
-USE = "Use and limits"
+_USE = "Use and limits"
 _Rows = list[tuple[str, str]]
 
 
@@ -68,11 +88,11 @@ def write_pretraining(run: Path, model: Path, config: PretrainConfig, data: RunD
     if valid := next((line for line in reversed(lines) if line["kind"] == "valid"), None):
         values = {name: value for name, value in valid.items() if name.endswith(("_loss", "_accuracy"))}
         rows.append(("held-out text", ", ".join(f"{name} {number(value)}" for name, value in values.items())))
-    card.put(model, TRAINING, card.render_markdown_table(["", ""], rows))
+    put(model, TRAINING, render_markdown_table(["", ""], rows))
     _put_use(
         model, "a start for fine-tuning, and predictions of its pre-training objectives", "the training text", config
     )
-    card.put(model, TEXT, *_text(data))
+    put(model, TEXT, *_text(data))
 
 
 def write_finetuning(model: Path, config: FinetuneConfig, results: Json) -> None:
@@ -85,7 +105,7 @@ def write_finetuning(model: Path, config: FinetuneConfig, results: Json) -> None
         *_optimizer(config),
         *_decisions(config, results),
     ]
-    card.put(model, TRAINING, card.render_markdown_table(["", ""], rows))
+    put(model, TRAINING, render_markdown_table(["", ""], rows))
     terms = f"{_named(config)} ({DATASETS[config.data].licence})" if config.data else _named(config)
     _put_use(model, f"the task {config.task}", terms, config)
     dev, bounds = results["dev"], results["dev"].get("interval_95", {})
@@ -98,7 +118,7 @@ def write_finetuning(model: Path, config: FinetuneConfig, results: Json) -> None
         if dev.get(name) is not None
     ]
     about = f"{counted(dev['examples'], 'dev example')}; 95% intervals over the examples." if "examples" in dev else ""
-    card.put(model, SCORES, card.render_markdown_table(["metric", "score", "interval"], scores), about)
+    put(model, SCORES, render_markdown_table(["metric", "score", "interval"], scores), about)
 
 
 def _put_use(model: Path, purpose: str, data: str, config: PretrainConfig | FinetuneConfig) -> None:
@@ -109,7 +129,7 @@ def _put_use(model: Path, purpose: str, data: str, config: PretrainConfig | Fine
         "you rely on the model: `bertie evaluate`, `bertie audit`.",
         f"- License: none was stated. The terms of {data} hold, and those of the weights that it started from.",
     )
-    card.put(model, USE, "\n".join(facts))
+    put(model, _USE, "\n".join(facts))
 
 
 def _decisions(config: FinetuneConfig, results: Json) -> _Rows:
@@ -132,11 +152,11 @@ def write_cost(model: Path, used: Usage, forecast: Mapping[str, object] | None, 
     rows = usage.usage_rows(used.as_json(), forecast or {})
     source = f"Forecast: {forecast['source']}." if forecast else ""
     facts = (
-        card.render_markdown_table(usage.USAGE_COLUMNS, rows)
+        render_markdown_table(usage.USAGE_COLUMNS, rows)
         if forecast
         else "\n".join(f"- {row[0]}: {row[2]}" for row in rows)
     )
-    card.put(model, COST, facts, source, usage.energy(used), "\n".join(f"- {stage}" for stage in stages(start)))
+    put(model, COST, facts, source, usage.energy(used), "\n".join(f"- {stage}" for stage in stages(start)))
 
 
 def stages(start: str) -> Iterator[Stage]:
@@ -214,14 +234,14 @@ def _text(data: RunData) -> Iterator[str]:
         )
         for fact in data.facts()
     ]
-    yield card.render_markdown_table(["corpus", "documents", "words", "size", "share of the samples", "epochs"], rows)
+    yield render_markdown_table(["corpus", "documents", "words", "size", "share of the samples", "epochs"], rows)
     removed: dict[str, int] = {}
     for one in cards.values():
         for name, row in one["evaluation"].items():
             removed[Path(name).name] = removed.get(Path(name).name, 0) + row["removed"]
     if removed:
         yield "Passages that share 8 to 13 words with a text of an evaluation set were removed from the text:"
-        yield card.render_markdown_table(
+        yield render_markdown_table(
             ["evaluation set", "passages removed"], [(name, f"{n:,}") for name, n in removed.items()]
         )
 
@@ -247,8 +267,8 @@ class ModelCard:
 
     def put(self, title: str, *parts: object) -> None:
         """Writes a section, instead of an earlier one with the same title. A part is a text, or columns and rows."""
-        card.put(
+        put(
             self.model,
             title,
-            *(card.render_markdown_table(*part) if isinstance(part, tuple) else str(part) for part in parts),
+            *(render_markdown_table(*part) if isinstance(part, tuple) else str(part) for part in parts),
         )

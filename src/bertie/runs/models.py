@@ -13,8 +13,8 @@ from bertie.console import console
 from bertie.errors import UsageError
 from bertie.files import read_json
 from bertie.hub import names
-from bertie.models.beside import ADAPTER, base_of, check_adapter
 from bertie.models.sentence import first_module
+from bertie.models.variant import ADAPTER, base_of, check_adapter
 from bertie.runs.layout import BEST, CONFIG, MODEL, SCORE, SETTINGS, is_checkpoint
 
 

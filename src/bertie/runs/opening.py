@@ -1,29 +1,78 @@
 """The one way to open a model, for Python, the command line and the server, so that all have the same numbers.
 
 A graph of `bertie export` runs in ONNX Runtime. A folder that needs no torch runs in the native engine, where that is
-the faster one. torch reads any other folder, and runs it unless the native engine is faster.
+the faster one. torch reads any other folder, and runs it unless the native engine is faster, or another is chosen.
 """
 
+import sys
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bertie import checksums
-from bertie.errors import MissingFile, UsageError, model_hint
+from bertie.errors import BertieError, MissingFile, UsageError, model_hint
+from bertie.families import VARIANTS
 from bertie.folders import check_other
 from bertie.hub import names
-from bertie.infer import onnx_engine
-from bertie.infer.engine import check_names
-from bertie.infer.quick import without_torch
+from bertie.infer import onnx_engine, rates
+from bertie.infer.engine import PRECISIONS, check_names
+from bertie.infer.native.folder import FolderEngine, open_native_engine
 from bertie.models.files import copy_other_files, hash_model_folder
-from bertie.models.variant import read_public
+from bertie.models.int8 import INT8
+from bertie.models.variant import method_of, read_public
 from bertie.runs.models import adapter_base, model_folder
+from bertie.text.formats import TOKENIZER_FILES
+from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
     from bertie.models.model import TorchModel
     from bertie.text.tokenizer import Tokenizer
+
+
+def without_torch(folder: Path, precision: str, device: str, engine: str) -> tuple[FolderEngine, Tokenizer] | None:
+    """A model folder's engine and tokenizer, or None: torch is asked for, is faster, or opens the folder alone.
+
+    Weights that are not int8 need rates that an earlier command has measured. Torch says what is wrong with a folder.
+    """
+    if device not in ("auto", "cpu") or (device == "auto" and _has_gpu()):
+        return None
+    if engine not in ("auto", "native") or precision not in PRECISIONS:
+        return None
+    try:
+        int8 = method_of(read_public(folder)) == INT8
+        if int8 and precision == "bf16":  # torch's way refuses it
+            return None
+        chosen = "fp32" if int8 else _precision(precision, engine)
+        if chosen is None or not any((folder / name).is_file() for name in TOKENIZER_FILES):
+            return None
+        native = open_native_engine(folder, "bf16" if chosen == "bf16" else "fp32", VARIANTS)
+        if native is None:
+            return None
+        tokenizer = Tokenizer.load(folder)
+    except BertieError:
+        return None
+    if not native.config.vocab_size - 128 < tokenizer.vocab_size <= native.config.vocab_size:
+        return None
+    if engine == "auto" and not int8 and (known := rates.read_stored_rates()):
+        rates.tell_choice(known, chosen)
+    return native, tokenizer
+
+
+def _precision(precision: str, engine: str) -> str | None:
+    """The precision to compute in; None where torch is faster in it, or nothing is known yet."""
+    if engine == "native" and precision in ("fp32", "bf16"):
+        return precision
+    known = rates.read_stored_rates()
+    if precision not in ("fp32", "bf16", "auto") or known is None:
+        return None
+    chosen = rates.quickest_precision(known) if precision == "auto" else precision
+    return chosen if engine == "native" or rates.native_is_faster(known, chosen) else None
+
+
+def _has_gpu() -> bool:
+    return sys.platform == "darwin" or any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 class Opened(NamedTuple):
@@ -47,7 +96,7 @@ def open_engine(
         model: The name, folder or graph.
         device: cpu, cuda, cuda:1, mps or auto, the fastest.
         precision: fp32, bf16 (may change the third digit) or auto, the faster one here.
-        engine: torch, native or auto, the faster one here.
+        engine: torch, native, that of a package, or auto, the faster of the first two here.
         threads: Number of threads of a CPU. None: all cores.
 
     Raises:
@@ -95,7 +144,7 @@ class ModelFolder:
 
         Raises UsageError for the native engine, which has a copy of its weights, and DataError for another base.
         """
-        if check_names(precision, engine) == "native":
+        if check_names(precision, engine) not in ("auto", "torch"):
             raise UsageError("Several adapters on one base run in torch. Omit the engine, or merge each with its base.")
         import torch
 

@@ -15,7 +15,7 @@ from bertie import settings as configs
 from bertie.costs.catalog import Device
 from bertie.costs.job import Job, JobPhase
 from bertie.data.batch import Batch
-from bertie.data.rates import rate_of
+from bertie.data.masking import rate_of
 from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.io.tables import Example
@@ -27,8 +27,8 @@ from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.config import choose_config_class as kind_of_run
 from bertie.runs.examples import choose_task_class, read_examples
 from bertie.runs.models import check_length, model_folder
-from bertie.runs.phases import phases
-from bertie.runs.teachers import open_teacher
+from bertie.runs.run_data import phases
+from bertie.runs.weights import open_teacher
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import steps_of
 from bertie.train import precision

@@ -21,9 +21,8 @@ from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import held_out_sentences
 from bertie.runs.layout import MODEL
 from bertie.runs.models import check_length, model_folder
-from bertie.runs.phases import phases
-from bertie.runs.run_data import RunData, is_folder, models_named
-from bertie.runs.teachers import open_teacher
+from bertie.runs.run_data import RunData, is_folder, models_named, phases
+from bertie.runs.weights import open_teacher
 from bertie.settings import flatten
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import precision

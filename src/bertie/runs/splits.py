@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertie.console import counted
-from bertie.data.draws import key
+from bertie.data.order import key
 from bertie.errors import DataError
 from bertie.io.tables import Example
 from bertie.runs.config import HELD_OUT_SHARE

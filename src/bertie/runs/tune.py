@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     import optuna
 
 
-_SETTINGS = "settings"
+_SETTINGS, _NAME = "settings", "search"  # of the study
 _EVALUATIONS = 4  # evaluations on dev in each trial, at which weak trials are pruned
 FIRST_TRIALS = 4  # are never pruned: there is nothing to compare them with
 NOT_OF_START = {"optim", "train", "epochs"}  # settings that decide neither the start model nor how texts are read
@@ -121,7 +121,7 @@ def run_tune(
             more = _confirmed(config, run, study, metric, confirm, plan, of_fold)
         elif confirm or plan:
             console.say("The best settings are not compared with the given ones: there is no time left.")
-        return _finish(study, run, metric, count, {**_importance(library, study), **more})
+        return _finish(study, run, metric, count, {**_importance(study), **more})
 
 
 def _confirmed(
@@ -142,13 +142,14 @@ def _confirmed(
     return {"confirmed": confirm_best(config, best, run, metric, confirm)} if confirm else {}
 
 
-def _importance(library: Any, study: "optuna.Study") -> dict[str, object]:
+def _importance(study: "optuna.Study") -> dict[str, object]:
     """Returns the share of the variance of scores that each setting explains, if trials tell (Hutter et al. 2014)."""
     trials = _complete(study)
     if len(trials) < _MIN_TRIALS or len({trial.value for trial in trials}) < 2 or len(trials[0].params) < 2:
         return {}
-    evaluator = library.importance.FanovaImportanceEvaluator(seed=0)
-    shares: dict[str, float] = library.importance.get_param_importances(study, evaluator=evaluator)
+    from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+
+    shares: dict[str, float] = get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=0))
     return {"importance": {name: round(share, 4) for name, share in shares.items()}}
 
 
@@ -274,7 +275,7 @@ def _study(
     storage = _journal(library, run / STUDY)
     arguments: dict[str, object] = {
         "storage": storage,
-        "study_name": "search",
+        "study_name": _NAME,
         "pruner": library.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS),
     }
     known_names = library.get_all_study_names(storage)  # create_study with load_if_exists would write to the file
@@ -333,9 +334,16 @@ def _complete(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
     return [trial for trial in _done(study) if trial.value is not None and trial.state.name == "COMPLETE"]
 
 
-def _finish(study: "optuna.Study", run: Path, metric: str, count: int, more: Mapping[str, object]) -> dict[str, object]:
-    """Writes the results, and copies the best model to RUN/model. more: what else is known of the search."""
-    done = _done(study)
+def results_so_far(run: Path) -> dict[str, object]:
+    """Returns the results of the finished trials of a search that was stopped, as results.json has them; none: {}."""
+    library: Any = _optuna()
+    study = library.load_study(storage=_journal(library, run / STUDY), study_name=_NAME)
+    trials = _complete(study)
+    return _results(study, next(iter(trials[0].user_attrs["dev"]))) if trials else {}
+
+
+def _results(study: "optuna.Study", metric: str) -> dict[str, object]:
+    """Returns the trials, the best first, and their numbers by state. At least one is finished."""
     states = {"COMPLETE": "done", "PRUNED": "given up", "FAIL": "failed"}
     rows = [
         {
@@ -346,21 +354,20 @@ def _finish(study: "optuna.Study", run: Path, metric: str, count: int, more: Map
             metric: trial.value if trial.state.name == "COMPLETE" else None,
             "seconds": round(trial.user_attrs["seconds"], 1),
         }
-        for number, trial in enumerate(done)
+        for number, trial in enumerate(_done(study))
     ]
     rows.sort(key=lambda row: (row[metric] is None, -(row[metric] or 0.0)))
     counts = {name: sum(row["state"] == name for row in rows) for name in states.values()}
-    if not counts["done"]:
-        reason = f"{run / STUDY} has the reason for each." if rows else "Pass a longer time: --hours."
-        raise BertieError(f"None of {len(rows)} trials finished. {reason}")
-    results = {
-        "metric": metric,
-        "positive": study.best_trial.user_attrs.get("positive", {}),
-        "wanted": count,
-        **counts,
-        "best": rows[0],
-        "trials": rows,
-        **more,
-    }
-    take_model(run / rows[0]["folder"] / MODEL, run / MODEL)
+    positive = study.best_trial.user_attrs.get("positive", {})
+    return {"metric": metric, "positive": positive, **counts, "best": rows[0], "trials": rows}
+
+
+def _finish(study: "optuna.Study", run: Path, metric: str, count: int, more: Mapping[str, object]) -> dict[str, object]:
+    """Writes the results, and copies the best model to RUN/model. more: what else is known of the search."""
+    if not _complete(study):
+        trials = _done(study)
+        reason = f"{run / STUDY} has the reason for each." if trials else "Pass a longer time: --hours."
+        raise BertieError(f"None of {len(trials)} trials finished. {reason}")
+    results = {**_results(study, metric), "wanted": count, **more}
+    take_model(run / study.best_trial.user_attrs["folder"] / MODEL, run / MODEL)
     return RunFolder(run).finish(results, partial(render_tune_page, results))

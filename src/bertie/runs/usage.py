@@ -4,7 +4,7 @@ import os
 
 import torch
 
-from bertie.costs import catalog, cost
+from bertie.costs import catalog
 from bertie.costs.meter import Meter, Usage
 from bertie.files import Json
 from bertie.report.page import Report
@@ -54,7 +54,7 @@ def energy_in_words(kwh: float | None, method: str) -> str:
     """Returns "2.1 Wh, 1 g CO2, estimated (...)"."""
     if kwh is None:
         return method
-    grams = 1000 * cost.carbon_kg(kwh, catalog.Catalog.read().grid("WORLD").g_per_kwh)
+    grams = 1000 * catalog.carbon_kg(kwh, catalog.Catalog.read().grid("WORLD").g_per_kwh)
     return f"{_shown('kwh', kwh)}, {grams:.3g} g CO2, {method}"
 
 

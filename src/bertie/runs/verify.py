@@ -25,12 +25,11 @@ from bertie.models import variant as models
 from bertie.models.files import hash_model_folder, is_export
 from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary
-from bertie.objectives.captions import Captions
 from bertie.runs.config import FinetuneConfig, PretrainConfig, choose_config_class
 from bertie.runs.folder import AGAINST, CONFIG, RESULTS, STUDY, read_results, seed_runs
 from bertie.runs.layout import MODEL, OUTLINE
 from bertie.runs.models import model_folder
-from bertie.runs.run_data import models_named
+from bertie.runs.run_data import models_named, read_captions
 from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import checkpoint, log
@@ -260,7 +259,7 @@ def _corpus(run: Path) -> str:
         raise BadFile(f"{CONFIG} is damaged: it is that of a pre-training run, but the run has read no corpus.")
     if config.features.column:
         tokenizer = Tokenizer.load(model_folder(config.tokenizer or config.model))
-        actual = Captions.read(Path(config.corpus), config.features, tokenizer).fingerprint
+        actual = read_captions(Path(config.corpus), config.features, tokenizer).fingerprint
         if actual != identity["corpus"]:
             raise DataError(f"{config.corpus} now contains other rows: {actual} instead of {identity['corpus']}.")
         return f"{config.corpus} is the same: {actual}"

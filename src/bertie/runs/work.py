@@ -24,8 +24,8 @@ from bertie.runs.finetune_prepare import Labeled, Prepared
 from bertie.runs.finetune_train import FIRST_LOOK, measure_run, reload_weights, save_settled
 from bertie.runs.forecast import forecast_of
 from bertie.runs.guesses import write_guesses
-from bertie.runs.phases import Phase
 from bertie.runs.pretraining import PreparedRun
+from bertie.runs.run_data import Phase
 from bertie.runs.trial import Clock, PhaseWork, Work
 from bertie.runs.verify import run_config
 from bertie.settings import flatten

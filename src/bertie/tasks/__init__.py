@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from bertie.errors import DataError, UsageError
+from bertie.io.tables import Example
 from bertie.models.facts import Facts
 from bertie.registry import Registry, package_of
 from bertie.tasks.answerer import Prediction
@@ -26,6 +27,7 @@ from bertie.training_facts import TrainingFacts
 
 __all__ = [
     "TASKS",
+    "Example",
     "Prediction",
     "SequenceTask",
     "SpanTask",

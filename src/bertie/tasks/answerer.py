@@ -27,6 +27,28 @@ from bertie.tasks.source import encode_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
+Float = NDArray[np.float32]
+
+
+def softmax(logits: Float) -> Float:
+    """Returns probabilities along the last dimension. (..., L) -> (..., L)"""
+    powers: Float = np.exp(logits - logits.max(-1, keepdims=True))
+    powers /= powers.sum(-1, keepdims=True)
+    return powers
+
+
+def sigmoid(logits: Float) -> Float:
+    """Returns the sigmoid without overflow. (...) -> (...)"""
+    small = np.exp(-np.abs(logits))
+    return np.where(logits >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
+
+
+def unit_vectors(vectors: Float) -> Float:
+    """Returns vectors of length 1; zero vectors stay zero. (..., H) -> (..., H)"""
+    units: Float = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    return units
+
+
 Logits = NDArray[np.float32]
 
 
@@ -49,7 +71,7 @@ class Prediction:
         scores: The probability of every possible label.
         error: Why a text has no answer, such as "empty text"; the label is then None.
         reason: Why an answer is withheld, where the model is not sure; the label is then None.
-        label_set: Labels among which the true one is, with the probability that was promised (metrics/conformal.py).
+        label_set: Labels among which the true one is, with the probability that was promised (metrics/calibration.py).
     """
 
     label: object

@@ -1,6 +1,6 @@
 """`Task`: four parts in one class. Each user of a task needs only one part.
 
-    Reader      rows -> Example                              (reader.py: reads examples)
+    Reader      rows -> Example                              (reads examples, and says which belong together)
     Learner     Example, Sequences -> targets -> losses        (learner.py: trains; torch)
     Answerer    Example -> Sequences, logits -> Prediction     (answerer.py: predicts; any engine)
     View        Prediction -> report                         (view.py: renders)
@@ -11,9 +11,11 @@ docs/add-a-task.md has a complete example. The parts have defaults for most task
 
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import ClassVar, Literal, Self
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -21,15 +23,75 @@ from pydantic import TypeAdapter, ValidationError
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.files import JsonObject
-from bertie.io.tables import Example
+from bertie.io.columns import LookAhead, find_columns, no_rows
+from bertie.io.fields import Fields
+from bertie.io.lines import BadRecord
+from bertie.io.table_format import Columns, TableFormat
+from bertie.io.tables import Example, stream_examples
+from bertie.io.tables import example as read_example
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.scaling import Scaling, ScalingKind
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Answerer, Logits, Prediction
 from bertie.tasks.learner import Learner
-from bertie.tasks.reader import Reader
 from bertie.tasks.view import View
+
+
+class Reader:
+    """The part of a task that reads examples. The labels are not known yet, so its methods are class methods."""
+
+    several_labels: ClassVar[bool] = False
+    """Whether a cell can have several labels, between separators."""
+    reads_words: ClassVar[bool] = False
+    """Whether files of words with tags or trees are read."""
+
+    @classmethod
+    def reads_sets_of(cls, own: type["Reader"]) -> bool:
+        """Returns whether the published sets of a task can be read. Default: of this task or one that it extends."""
+        return issubclass(cls, own)
+
+    @classmethod
+    def rows(
+        cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
+    ) -> Iterator[Example | BadRecord]:
+        """Yields the examples of a file, or of standard input ("-"), in order. An unusable row is an `BadRecord`.
+
+        `on_columns` is called with the columns. By default, the file is a table (io/tables.py).
+        """
+        return stream_examples(path, format, on_columns=on_columns, find=cls.columns, make=cls.example)
+
+    @classmethod
+    def row_of(cls, values: Sequence[object]) -> Mapping[str, object] | None:
+        """Returns the values of a tuple in Python by column; None: the last one is the label of a text or of two."""
+        return None
+
+    @classmethod
+    def columns(cls, names: Sequence[str], columns: Columns, where: str, look: LookAhead = no_rows) -> Columns:
+        """Returns the columns to read. Raises DataError with the available names."""
+        return find_columns(names, columns, where, look)
+
+    @classmethod
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
+        """Returns the example of one row of a table."""
+        return read_example(fields, columns, line)
+
+    @classmethod
+    def stratify_by(cls, example: Example) -> Hashable:
+        """Returns the stratification key used when a dev set is split off. Default: one stratum."""
+        return None
+
+    reads_columns: ClassVar[bool] = True
+    """Whether examples are rows of a table, of which any column can be the group."""
+
+    @classmethod
+    def group(cls, example: Example) -> Hashable:
+        """Returns the group of an example, such as a question or a context, or None for an example without a group.
+
+        A group is never split between training and dev, and bootstrap samples draw whole groups.
+        """
+        return example.group
+
 
 KEPT = 20_000_000  # probabilities held at once to choose a setting on; of more examples some are drawn
 MOST_COLUMNS = 1000  # labels; of more, a table has no column for each
@@ -151,7 +213,7 @@ class Task(Reader, Learner, Answerer, View):
             if name not in known:
                 raise UnknownName(f"This task has no option {name!r}. {nearest(name, known)}")
         try:  # via JSON, where tuples are lists
-            task: Self = TypeAdapter(cls).validate_json(json.dumps({"labels": labels, **settings}, default=str))
+            task: Self = _adapter(cls).validate_json(json.dumps({"labels": labels, **settings}, default=str))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
@@ -159,6 +221,11 @@ class Task(Reader, Learner, Answerer, View):
                 f"Task option {where}: {first['msg']} (the value is {str(first['input'])[:80]!r})."
             ) from None
         return task
+
+
+@cache
+def _adapter(task: type[Task]) -> TypeAdapter[Any]:  # milliseconds, and a service makes a task for each call
+    return TypeAdapter(task)
 
 
 @dataclass(frozen=True)

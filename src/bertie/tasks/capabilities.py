@@ -54,6 +54,10 @@ class Embeds(Protocol):
         """Returns whether labeled examples are measured by what is found for them, and not by scores of pairs."""
         ...
 
+    def finished(self, pooled: Logits) -> Logits:
+        """Returns the vectors from what was pooled. (W, I) -> (W, `width`)"""
+        ...
+
     def answers(self, vectors_WH: Logits, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the predictions for examples from the vectors of all their texts, in order."""
         ...

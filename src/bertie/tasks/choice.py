@@ -28,8 +28,7 @@ from bertie.io.table_format import Columns
 from bertie.io.tables import Example
 from bertie.metrics.ranking import Accuracy
 from bertie.models.loss import LossReport, LossTerm
-from bertie.tasks.answerer import Logits, Prediction
-from bertie.tasks.arrays import softmax
+from bertie.tasks.answerer import Logits, Prediction, softmax
 from bertie.tasks.base import Task
 from bertie.tasks.render import GIVEN, TRUE, RenderedExample, TextSpan, render_plain_text
 from bertie.tasks.source import Targets, encode_examples

@@ -45,8 +45,7 @@ from bertie.models.sentence import (
     Dense,
     SentenceModules,
 )
-from bertie.tasks.answerer import Logits, Prediction
-from bertie.tasks.arrays import unit_vectors
+from bertie.tasks.answerer import Logits, Prediction, unit_vectors
 from bertie.tasks.base import Reader, Task
 from bertie.tasks.embed_rows import (
     ALIKE,

@@ -3,6 +3,7 @@
     text, text, score                               "scored"     two texts and how alike they are
     anchor, positive, negative, negative_2 ...      "positive"   a text, one of the same meaning, others that differ
     anchor, positive, negative ..., scores          "judged"     the same with a cross-encoder's scores, or their margin
+    anchor, positive, negative, score_positive ...  "judged"     the same with a column for each score
     text, label                                     "labeled"    texts of a label are alike
 
 The texts of an example are in this order: the anchor, its positive text, and the negative ones.
@@ -18,11 +19,10 @@ from typing import Literal, TypeAlias
 
 from bertie.errors import DataError, WrongValue
 from bertie.io.columns import LookAhead, columns_of_numbers, find_columns
-from bertie.io.fields import Fields, Template, columns_in, is_template
+from bertie.io.fields import Fields, Template, columns_in, is_template, number_of
 from bertie.io.header import LABEL_COLUMNS
 from bertie.io.lines import BadRecord
 from bertie.io.memory import PAIR_FIELDS
-from bertie.io.numerals import number_of
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example, example
 from bertie.tasks.regression import RegressionTask
@@ -79,6 +79,8 @@ def columns_of_rows(names: Sequence[str], columns: Columns, where: str, look: Lo
         *LABEL_COLUMNS,
     )
     label = next((name for name in usual if name and name in names and name not in text), columns.label)
+    if label is not None and label not in names and len(text) > 2:
+        label = _judgments_among(names, text) or label
     if len(text) == 1 or not columns.labelled or (label and len(text) < 3):
         return find_columns(names, replace(columns, text=text, label=label), where, look)
     if len(text) > 1:
@@ -100,6 +102,12 @@ def _texts_among(names: Sequence[str]) -> tuple[str, ...]:
     return (first, "positive", *(name for name in names if NEGATIVE.fullmatch(name)))
 
 
+def _judgments_among(names: Sequence[str], text: Sequence[str]) -> str:
+    """Returns a template of the columns with a score for each passage, such as score_positive; "" without them."""
+    forms = ([form.format(name) for name in text[1:]] for form in ("score_{}", "{}_score"))
+    return next((" ".join(f"{{{name}}}" for name in own) for own in forms if {*own} <= {*names}), "")
+
+
 def example_of_row(fields: Fields, columns: Columns, line: int) -> Example | BadRecord:
     """Returns the example of a row: its label is a score, the scores of its passages, a name, or None."""
     if len(columns.text) == 2 and columns.label is not None:
@@ -115,13 +123,17 @@ def example_of_row(fields: Fields, columns: Columns, line: int) -> Example | Bad
     row = example({**fields, **own}, replace(columns, text=(anchor, *own), label=None), line)
     if isinstance(row, BadRecord) or columns.label is None:
         return row
-    scores, count = _scores(fields.get(columns.label)), len(filled)
+    names = columns_in(columns.label)
+    cells = [fields.get(name) for name in names]  # of a template, a column for each score
+    by_column = [cell for cell in cells if str(cell or "").strip()]
+    scores, count = _scores(by_column if is_template(columns.label) else cells[0]), len(filled)
+    label = ", ".join(names)
     if isinstance(scores, str):
-        return BadRecord(line, f"{columns.label} {scores}")
+        return BadRecord(line, f"{label} {scores}")
     if len(scores) == 1 and count == 2:
         scores = (scores[0], 0.0)  # of which the difference is learned
     if len(scores) != count:
-        return BadRecord(line, f"{columns.label} has {len(scores)} numbers for {count} texts after the anchor")
+        return BadRecord(line, f"{label} has {len(scores)} numbers for {count} texts after the anchor")
     return replace(row, label=scores)
 
 

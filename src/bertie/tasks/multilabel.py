@@ -27,8 +27,7 @@ from bertie.metrics.resample import Reservoir
 from bertie.metrics.thresholds import COST, Goal, check_threshold, choose_threshold
 from bertie.models.facts import Facts
 from bertie.models.loss import LossReport, LossTerm
-from bertie.tasks.answerer import Logits, Prediction
-from bertie.tasks.arrays import sigmoid
+from bertie.tasks.answerer import Logits, Prediction, sigmoid
 from bertie.tasks.base import KEPT, CalibratedTask
 from bertie.tasks.render import RenderedExample, nats
 from bertie.tasks.sequence import label_names

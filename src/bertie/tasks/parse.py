@@ -180,7 +180,7 @@ class ParseTask(Task):
 
     def forward(self, model: "TorchModel", batch: "Batch") -> "EncoderOutput":
         """Runs the encoder, and adds the last token of a token's word to each token."""
-        from bertie.models.heads.parse import with_last_pieces
+        from bertie.models.heads.token import with_last_pieces
 
         return with_last_pieces(super().forward(model, batch), batch.labels[LAST])
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.sequences import Sequences
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, WrongModel
 from bertie.io.tables import Example
 from bertie.models.facts import Facts
 from bertie.models.heads import HEADS
@@ -91,7 +91,7 @@ class PatternTask(SequenceTask):
     def check_head(cls, has_head: bool) -> None:
         """Raises UsageError for a model without the head of masked language models."""
         if not has_head:
-            raise UsageError("A pattern needs a masked-LM head. Use the folder of a pre-trained masked language model.")
+            raise WrongModel("A pattern needs a masked-LM head. Use the folder of a pre-trained masked language model.")
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:

@@ -19,17 +19,16 @@ from numpy.typing import NDArray
 
 from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UnknownLabel, UsageError, WrongValue, nearest
-from bertie.io.numerals import MISSING_VALUES
+from bertie.io.fields import MISSING_VALUES
 from bertie.io.tables import Example
 from bertie.metrics.base import ScoreCounter
-from bertie.metrics.conformal import set_cut
+from bertie.metrics.calibration import set_cut
 from bertie.metrics.confusion import Confusion, rarest
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.thresholds import COST, Goal, check_costs, check_threshold, choose_threshold, cost_of
 from bertie.models.facts import Facts
 from bertie.models.loss import LossReport, LossTerm, right
-from bertie.tasks.answerer import Logits, Prediction
-from bertie.tasks.arrays import softmax
+from bertie.tasks.answerer import Logits, Prediction, softmax
 from bertie.tasks.base import KEPT, CalibratedTask, Task
 from bertie.tasks.source import Targets
 from bertie.tasks.tabular import TabularTask

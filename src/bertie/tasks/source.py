@@ -20,12 +20,15 @@ from bertie.data.order import MixedOrder, Order
 from bertie.data.sequences import STANDS, VECTORS, Arrays, Int, Sequences, ranges, spread_positions
 from bertie.errors import DataError
 from bertie.io.tables import Example
-from bertie.text.encoding import longest_first
+from bertie.text.encoding import Frame, longest_first
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from bertie.data.batch import Batch
+
+
+_FEW = 16  # examples up to which they are encoded one by one
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,20 @@ def encode_ids(
 
     keep: which end of a text is left when it is cut.
     """
+    segments = [*map(list, examples)]
+    encode = encode_one_by_one if len(segments) < _FEW else encode_together
+    return encode(segments, tokenizer, max_length=max_length, too_long=too_long, keep=keep)
+
+
+def encode_one_by_one(
+    examples: Sequence[Sequence[Sequence[int]]],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    too_long: TooLong,
+    keep: Literal["start", "end"],
+) -> Sequences:
+    """`encode_ids`, the quickest for few examples: 15 us for one, and 7 us each."""
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.uint8]] = []
     windows, long = [0], []
@@ -114,6 +131,84 @@ def encode_ids(
             types.append(np.array(frame.types([len(segment) for segment in chosen]), np.uint8))
         windows.append(len(ids))
     return Sequences.of_examples(ids, types, windows, long)
+
+
+def encode_together(
+    examples: Sequence[Sequence[Sequence[int]]],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    too_long: TooLong,
+    keep: Literal["start", "end"],
+) -> Sequences:
+    """`encode_ids`, the quickest for many examples: 100 us for one, and 1 to 2 us each."""
+    texts = [*itertools.chain.from_iterable(examples)]
+    sizes_S, count_E = (np.array([*map(len, of)], np.int64) for of in (texts, examples))
+    first_E = np.cumsum(count_E) - count_E  # an example's first text
+    room_E = max_length - np.array([0, *(frame.size for frame in tokenizer.frames)])[count_E]
+    total_E = np.diff(np.cumsum(np.concatenate([[0], sizes_S]))[np.append(first_E, len(texts))])
+    long = np.flatnonzero(total_E > room_E)
+    pieces = [
+        assign_pieces(
+            sizes_S[first_E[example] :][: count_E[example]].tolist(),
+            max_length=max_length,
+            special=max_length - int(room_E[example]),
+            windows=too_long == "window",
+        )
+        for example in long.tolist()
+    ]
+    sequences_E = np.ones(len(examples), np.int64)
+    sequences_E[long] = [*map(len, pieces)]
+    owners_W = np.repeat(np.arange(len(examples)), sequences_E)
+    count_W = count_E[owners_W]
+    text_V = ranges(first_E[owners_W], first_E[owners_W] + count_W)  # the texts of all sequences
+    start_V, stop_V = np.zeros_like(text_V), sizes_S[text_V]
+    cut_V = ranges(*(of[np.isin(owners_W, long)] for of in (np.cumsum(count_W) - count_W, np.cumsum(count_W))))
+    parts = [part for piece in itertools.chain.from_iterable(pieces) for part in piece]
+    start_V[cut_V], stop_V[cut_V] = [part.start for part in parts], [part.stop for part in parts]
+    if keep == "end" and too_long != "window":
+        start_V, stop_V = sizes_S[text_V] - stop_V, sizes_S[text_V] - start_V
+    begin_S = np.cumsum(sizes_S) - sizes_S
+    ids = np.fromiter(itertools.chain.from_iterable(texts), np.int32, int(sizes_S.sum()))
+    framed = _framed(ids, begin_S[text_V] + start_V, begin_S[text_V] + stop_V, count_W, tokenizer.frames)
+    return Sequences(*framed, owners=owners_W, too_long=long)
+
+
+def _framed(
+    ids: NDArray[np.int32], start_V: Int, stop_V: Int, count_W: Int, frames: Sequence[Frame]
+) -> tuple[NDArray[np.int32], NDArray[np.uint8], Int]:
+    """Returns ids, segments and lengths of sequences with their special tokens.
+
+    start_V, stop_V: where the texts are in `ids`; count_W: how many each sequence has.
+    """
+    items = [_items(frame) for frame in frames]  # of a sequence: each special token and each text
+    count_I = np.array([0, *map(len, items)])[count_W]
+    first_I, first_V = np.cumsum(count_I) - count_I, np.cumsum(count_W) - count_W
+    start, stop, types = (np.zeros(int(count_I.sum()), np.int64) for _ in range(3))
+    special = sorted({value for frame in items for kind, value, _ in frame if kind == "id"})
+    for texts, frame in enumerate(items, 1):
+        own_W = count_W == texts
+        for place, (kind, value, segment) in enumerate(frame):
+            at = first_I[own_W] + place
+            types[at] = segment
+            if kind == "id":
+                start[at] = len(ids) + special.index(value)
+                stop[at] = start[at] + 1
+            else:
+                start[at], stop[at] = start_V[first_V[own_W] + value], stop_V[first_V[own_W] + value]
+    whole = np.concatenate([ids, np.array(special, np.int32)])[ranges(start, stop)]
+    ends = np.concatenate([[0], np.cumsum(stop - start)])
+    return whole, np.repeat(types, stop - start).astype(np.uint8), np.diff(ends[np.append(first_I, len(start))])
+
+
+def _items(frame: Frame) -> list[tuple[Literal["id", "text"], int, int]]:
+    """Returns the special tokens and texts of a frame in order: id of a token or number of a text, and its segment."""
+    items: list[tuple[Literal["id", "text"], int, int]] = []
+    for number, (ids, types) in enumerate(zip(frame.gaps, frame.gap_types, strict=True)):
+        if number:
+            items.append(("text", number - 1, frame.text_types[number - 1]))
+        items += [("id", token, segment) for token, segment in zip(ids, types, strict=True)]
+    return items
 
 
 def list_token_ids(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:

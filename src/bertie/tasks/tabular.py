@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.io.columns import DATE, column_words
-from bertie.io.numerals import MISSING_VALUES, NO_NUMBER, number_of
+from bertie.io.fields import MISSING_VALUES, NO_NUMBER, number_of
 from bertie.io.tables import Example
 from bertie.tasks.answerer import Logits
 from bertie.tasks.base import Task

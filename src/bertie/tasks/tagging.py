@@ -37,8 +37,7 @@ from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, inside, rena
 from bertie.models.facts import Facts
 from bertie.models.head_config import FEATURES_PREFIX, FeatureKind
 from bertie.models.loss import LossReport, LossTerm, right
-from bertie.tasks.answerer import Logits, Prediction, TaggedWord
-from bertie.tasks.arrays import softmax
+from bertie.tasks.answerer import Logits, Prediction, TaggedWord, softmax
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
 from bertie.tasks.render import GIVEN, MOST, RenderedExample, noted

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 
 from bertie.data.sequences import Sequences, ranges, token_budget
-from bertie.errors import UsageError, WrongValue
+from bertie.errors import UsageError, WrongModel, WrongValue
 from bertie.io.columns import LookAhead, find_columns, no_rows
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example
@@ -155,7 +155,7 @@ class Text2TextTask(Task):
         """
         decodes = config.num_decoder_layers is not None
         if not (decodes or config.causal) or config.eos_token_id is None:
-            raise UsageError(
+            raise WrongModel(
                 "Text to text needs a model that generates text and ends it: one with a decoder (t5-small), or a "
                 "causal one with an end token (gpt2)."
             )

@@ -52,7 +52,7 @@ def assemble_tokenizer(
         check_folder_kind(folder, "model", "tokenizer")
         expected = " or ".join(row.files) if row else VOCABULARY
         if not folder.is_dir():
-            place = "" if speech.shell else " The tokenizer of a model that has a name is bertie.load(NAME).tokenizer."
+            place = "" if speech.shell else " The tokenizer of a model that has a name is bertie.load_tokenizer(NAME)."
             raise DataError(f"{folder} is not a folder.{place}{model_hint(folder)}")
         names = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing"
         raise DataError(f"{folder} has neither tokenizer.json nor {expected} (found: {names}).")

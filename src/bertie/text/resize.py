@@ -5,7 +5,7 @@ Each result has for every new id the old ids whose mean initializes its row of a
 
 import itertools
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -83,14 +83,14 @@ def add_tokens(tokenizer: Tokenizer, words: Iterable[str]) -> Resized:
     return Resized(_remade(tokenizer, tree), tuple(rows), left_out)
 
 
-def trim_tokenizer(tokenizer: Tokenizer, texts: Iterable[str], *, keep: Collection[int] = ()) -> Resized:
-    """Returns a tokenizer with the tokens of these texts, the special tokens and the ids to `keep`, in their old order.
+def trim_tokenizer(tokenizer: Tokenizer, texts: Iterable[str]) -> Resized:
+    """Returns a tokenizer with the tokens of these texts, and the special tokens, in their old order.
 
     The tokens of these texts do not change, if the vocabulary knew all their words. Byte tokens are kept, so no text
     becomes unreadable.
     """
     tree = json.loads(tokenizer.engine.to_str())
-    ids = {*tokenizer.special_ids, *(token["id"] for token in tree["added_tokens"]), *keep} | _bytes(tokenizer)
+    ids = {*tokenizer.special_ids, *(token["id"] for token in tree["added_tokens"])} | _bytes(tokenizer)
     left = iter(texts)
     while chunk := list(itertools.islice(left, _CHUNK_TEXTS)):
         ids.update(np.unique(tokenizer.flat_ids(chunk)[0]).tolist())

@@ -5,7 +5,7 @@ line break, and looks at the text on both sides. docs/tokenization.md has its ag
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.errors import NoPackage
-from bertie.registry import Registry
+from bertie.registry import Registry, package_of
 from bertie.text.particles import resolve_particles
 
 Splitter = Callable[[str], list[str]]
@@ -165,6 +165,10 @@ class PlainText:
         """Whether its lines were wrapped to a width, so that a line break ends no sentence."""
         return unwrap(self.text) != self.text
 
+    def words(self, splitter: str) -> list[str]:
+        """Returns the words of a word splitter. Raises UsageError for an unknown one."""
+        return SpacedWords(splitter)(self.text)[0].split()
+
     def morphemes(self) -> Any:
         """Returns Kiwi's analysis of a Korean text. Raises UsageError when kiwipiepy is not installed."""
         return load_kiwi().tokenize(self.text)
@@ -175,7 +179,9 @@ class PlainText:
 
 
 SPLITTERS: Registry[Splitter] = Registry(
-    "sentence splitter", [("rules", rules), ("sentencex", sentencex), ("kiwi", kiwi), ("lines", split_lines)]
+    "sentence splitter",
+    [("rules", rules), ("sentencex", sentencex), ("kiwi", kiwi), ("lines", split_lines)],
+    group="bertie.splitters",
 )
 
 
@@ -186,29 +192,53 @@ def splitter(name: str) -> Splitter:
     return SPLITTERS[name]
 
 
-class Morphemes:
-    """Inserts a space at every boundary of two morphemes. Raises UsageError when kiwipiepy is not installed.
+def kiwi_words(text: str) -> list[int]:
+    """Returns where Korean morphemes begin. A boundary inside a syllable (했 = 하 + 었) is ignored."""
+    starts = [token.start for token in load_kiwi().tokenize(text)]
+    return [i for i in starts if 0 < i < len(text) and _hangul(text[i - 1]) and _hangul(text[i])]
 
-    Offsets stay those of the text. A boundary inside a syllable (했 = 하 + 었) is ignored. Other programs omit it.
+
+def _hangul(character: str) -> bool:
+    return "가" <= character <= "힣"
+
+
+WordSplitter = Callable[[str], Iterable[int]]
+"""Protocol of a word splitter: text -> where words begin, in characters. White space always ends a word."""
+WORD_SPLITTERS: Registry[WordSplitter] = Registry(
+    "word splitter", [("kiwi", kiwi_words)], group="bertie.word_splitters"
+)
+
+
+class SpacedWords:
+    """Inserts a space where a word begins, before tokenization. Other programs omit this step.
+
+    package: the installed package that had the splitter when it was chosen. Raises UsageError for an unknown splitter,
+    and for one whose package is not installed.
     """
 
-    def __init__(self) -> None:
-        self._kiwi = load_kiwi()
+    def __init__(self, name: str, package: str = "") -> None:
+        if package and name not in WORD_SPLITTERS:
+            raise NoPackage(f"The word splitter {name!r} is of a package that is not installed: pip install {package}")
+        if name == "kiwi":
+            load_kiwi()
+        self._split = WORD_SPLITTERS[name]
+
+    @property
+    def package(self) -> str:
+        """The package that the splitter is of, as pip calls it; "" for those of Bertie."""
+        module = self._split.__module__
+        return "" if module.startswith("bertie.") else package_of(module)
 
     def __call__(self, text: str) -> tuple[str, NDArray[np.intp]]:
         """Returns the text with spaces, and for each of its characters where it stood in `text`: first and end, or of
         a space what it precedes. (C + 1, 2)"""
         parts, origins, last = [], [], 0
-        for border in sorted({token.start for token in self._kiwi.tokenize(text)}):
-            if 0 < border < len(text) and _hangul(text[border - 1]) and _hangul(text[border]):
-                parts.append(text[last:border])
-                origins += [*range(last, border), border]
-                last = border
+        for start in sorted({*self._split(text)}):
+            if 0 < start < len(text) and not text[start - 1].isspace() and not text[start].isspace():
+                parts.append(text[last:start])
+                origins += [*range(last, start), start]
+                last = start
         parts.append(text[last:])
         origins += range(last, len(text) + 1)
         first = np.array(origins, np.intp)
         return " ".join(parts), np.stack([first, first + 1], -1)
-
-
-def _hangul(character: str) -> bool:
-    return "가" <= character <= "힣"

@@ -24,7 +24,7 @@ from bertie.errors import BadFile, DataError, UsageError, WrongValue, arguments,
 from bertie.files import read_json, read_small, write_bytes, write_json
 from bertie.text.assemble import TOKEN_FLAGS, assemble_tokenizer, byte_files
 from bertie.text.bulk import SURROGATES, BulkEncoder, exact
-from bertie.text.encoding import Encoding, Truncation, fit_sizes, framed, whole_characters
+from bertie.text.encoding import Encoding, Frame, Truncation, find_frames, fit_sizes, framed, whole_characters
 from bertie.text.engine import (
     FILE_CLASS,
     MAX_FILE_BYTES,
@@ -38,10 +38,9 @@ from bertie.text.engine import (
     state,
 )
 from bertie.text.formats import BYTE_VOCABULARY, VOCABULARY, Format, find_format, find_special_tokens, guess
-from bertie.text.frame import Frame, find_frames
 from bertie.text.japanese import JapaneseWords
 from bertie.text.sentence import length_file
-from bertie.text.sentences import Morphemes
+from bertie.text.sentences import SpacedWords
 
 _UNUSED = re.compile(r"\[unused\d+\]")
 _FEW_CHARACTERS = 50_000  # characters that the library reads as fast as the fast encoder is made, about
@@ -110,9 +109,9 @@ class Tokenizer:
         self.special_ids: frozenset[int] = frozenset(special.union(i for i in self._special.values() if i is not None))
         self.unused_ids: frozenset[int] = frozenset(i for t, i in self._vocabulary.items() if _UNUSED.fullmatch(t))
         self._characters = 0  # read so far
-        self._words: Morphemes | JapaneseWords | None = None  # a step before all others
-        if self._facts.get("morphemes") == "kiwi":
-            self._words = Morphemes()
+        self._words: SpacedWords | JapaneseWords | None = None  # a step before all others
+        if (splitter := self._facts.get("word_splitter")) is not None:
+            self._words = SpacedWords(str(splitter), str(self._facts.get("package", "")))
         elif self.format.japanese:
             spelled = self.settings.get("split_special_tokens") is True
             self._words = JapaneseWords(self.settings, () if spelled else [token.content for token in added.values()])
@@ -179,7 +178,7 @@ class Tokenizer:
     def load(cls, folder: str | Path) -> "Tokenizer":
         """Opens a folder with tokenizer.json, or with the files that its family is published in (formats.py).
 
-        The settings of tokenizer_config.json apply. For a model that has a name, use bertie.load(NAME).tokenizer.
+        The settings of tokenizer_config.json apply. For a model that has a name, use bertie.load_tokenizer(NAME).
 
         Raises:
             DataError: There is no such file, a file is damaged, or two files contradict each other.

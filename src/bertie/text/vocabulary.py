@@ -16,14 +16,14 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 
 from bertie.console import console, counted
-from bertie.errors import DataError, UnknownName, UsageError, nearest
+from bertie.errors import NoRows, UnknownName, UsageError, nearest
 from bertie.folders import FolderKind
 from bertie.text import likelihood
 from bertie.text.assemble import set_template
 from bertie.text.engine import without_added_tokens
 from bertie.text.formats import BERT_FORMAT, MERGES, TOKEN_ROLES, TOKENIZER_FILES, Algorithm, Format
 from bertie.text.normalize import Normalizer
-from bertie.text.sentences import Morphemes
+from bertie.text.sentences import SpacedWords
 from bertie.text.tokenizer import Tokenizer
 
 TRAINED_BY = {
@@ -56,7 +56,7 @@ class WordCounts:
     forgotten: int = 0
 
 
-def count_words(lines: Iterable[str], *, max_words: int = 3_000_000, morphemes: bool = False) -> WordCounts:
+def count_words(lines: Iterable[str], *, max_words: int = 3_000_000, word_splitter: str | None = None) -> WordCounts:
     """Counts the words of a stream of lines.
 
     Rare words are dropped when there are too many different words. Their counts can then be too low, and never too high
@@ -65,11 +65,11 @@ def count_words(lines: Iterable[str], *, max_words: int = 3_000_000, morphemes: 
     Args:
         lines: The lines.
         max_words: Maximum number of different words in memory (3 million need about 300 MB).
-        morphemes: Whether to count Korean morphemes (Kiwi) instead of words.
+        word_splitter: Name of the splitter of words (WORD_SPLITTERS). None: at white space.
     """
     result = WordCounts()
     counts = result.counts
-    split = Morphemes() if morphemes else None
+    split = SpacedWords(word_splitter) if word_splitter else None
     rare = 1
     for line in lines:
         words = (split(line)[0] if split else line).split()
@@ -93,7 +93,7 @@ def train_vocabulary(
     min_frequency: int = 2,
     limit_alphabet: int | None = None,
     unused: int = 0,
-    morphemes: bool = False,
+    word_splitter: str | None = None,
 ) -> Tokenizer:
     """Trains a tokenizer.
 
@@ -110,7 +110,7 @@ def train_vocabulary(
             quarter of `size`; for unigram, as in sentencepiece, at least those of `covering`, whatever the size.
             Characters of the corpus that are left out are told.
         unused: Number of unused tokens.
-        morphemes: Whether `words` are morphemes. The tokenizer then splits texts into morphemes first.
+        word_splitter: Splitter of `words`, with which the tokenizer then splits texts first.
 
     Raises:
         DataError: There are no words.
@@ -122,7 +122,7 @@ def train_vocabulary(
     engine, options = _engine(algorithm, None if as_published else normalizer or Normalizer(), family)
     corpus = _pre_tokenize(words.counts, engine)
     if not corpus:
-        raise DataError("The corpus has no words to train a tokenizer on.")
+        raise NoRows("The corpus has no words to train a tokenizer on.")
     special = _special_tokens(family, unused)
     room = size - len(family.last)  # these follow when the pieces are learned
     alphabet = _alphabet(corpus, algorithm, limit_alphabet, (room - len(special)) // 4)
@@ -175,7 +175,7 @@ def train_vocabulary(
         "min_frequency": min_frequency,
         "counts_scaled_by": scale,
         "size_asked": size,
-        **({"morphemes": "kiwi"} if morphemes else {}),
+        **({"word_splitter": word_splitter, "package": SpacedWords(word_splitter).package} if word_splitter else {}),
     }
     tokenizer = Tokenizer(engine, settings={**_settings(family, as_published), "bertie": facts}, format=family)
     if tokenizer.vocab_size < size:

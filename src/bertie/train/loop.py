@@ -46,7 +46,7 @@ from bertie.train.distributed import Replicated
 from bertie.train.graphs import RecordedPasses
 from bertie.train.log import MetricsLog
 from bertie.train.optim import OptimizerGroup
-from bertie.train.prefetch import ahead
+from bertie.train.prefetch import ahead, prompt_threads
 from bertie.train.resume import FREE_SETTINGS, check_identity, find_checkpoint
 from bertie.train.schedule import lr_at
 from bertie.train.sharding import own, part_of
@@ -282,6 +282,8 @@ class _Loop:
             advance = stack.enter_context(console.progress("training", train.steps, done=start, unit="steps"))
             make = partial(share, self.source, self.objective, world=self.world)
             parts = stack.enter_context(closing(ahead(make, start, train.steps, train.workers)))
+            if self.world.device.type == "cuda":
+                stack.enter_context(prompt_threads())
             self.began = self.mark = time.monotonic()
             self.recent = deque([(self.began, 0)])
             self._tell(start, self.callbacks.on_start)

@@ -1,8 +1,10 @@
 """Batches made in the background, ahead of their step. They do not depend on the number of workers."""
 
+import sys
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from threading import Barrier
 from typing import TypeVar
 
@@ -38,6 +40,20 @@ def ahead(make: Callable[[int], _T], start: int, stop: int, workers: int) -> Gen
             yield waiting.popleft().result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def prompt_threads() -> Iterator[None]:
+    """Context in which a thread waits for Python a tenth of the usual 5 ms while another one makes batches.
+
+    It is for a GPU, whose steps of a small model take less: 4.3 ms instead of 4.75 for mini.
+    """
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(usual / 10)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual)
 
 
 def _one_thread(started: Barrier) -> None:

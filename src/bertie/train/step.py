@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bertie.data.batch import Batch
-from bertie.data.draws import key
+from bertie.data.order import key
 from bertie.data.sequences import Sequences
 from bertie.models.loss import LossReport
 from bertie.models.model import TorchModel

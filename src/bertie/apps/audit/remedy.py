@@ -70,7 +70,8 @@ def list_places(model: TorchModel) -> list[VectorPlace]:
     if not places:
         raise UsageError(
             "This model has no part that can be changed: a masked-LM head, a pooler, or one way of pooling for "
-            "sentence vectors."
+            "sentence vectors.",
+            code="wrong-model",
         )
     return places
 

@@ -160,7 +160,9 @@ def chosen_sets(
     chosen = [name for name in there if name in can and (not request.sets or name in request.sets)]
     lacking = {name: f"it needs {lacks[name]}" for name in there if lacks[name] and not request.sets}
     if not chosen:
-        raise UsageError(f"This model can have none of the sets given. It can have: {', '.join(can)}.")
+        raise UsageError(
+            f"This model can have none of the sets given. It can have: {', '.join(can)}.", code="wrong-model"
+        )
     for name, reason in lacking.items():
         console.warn(f"{name} is left out: {reason}.")
     return chosen, lacking

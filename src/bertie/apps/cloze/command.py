@@ -8,7 +8,8 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import cloze as app
-from bertie.platform import console, option
+from bertie.apps.cli.shared import option
+from bertie.platform import console
 
 
 def cloze_command(

@@ -12,7 +12,9 @@ import typer
 
 from bertie import platform
 from bertie.apps import compress as app
-from bertie.platform import DataError, UsageError, console, grouped, option
+from bertie.apps.cli.options import grouped
+from bertie.apps.cli.shared import option
+from bertie.platform import DataError, UsageError, console
 
 if TYPE_CHECKING:
     from bertie.platform import Compression, Example, Predictor, Recipe, TableFormat, TorchModel

@@ -24,7 +24,8 @@ from typing import Any
 
 import xxhash
 
-from bertie.platform import BertieError, File, PythonModule, PythonPackage, console
+from bertie.apps.pydocs import Module, PythonPackage
+from bertie.platform import BertieError, File, console
 
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "stdlib")
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")  # the user's, as the XDG specification names it
@@ -59,7 +60,7 @@ class LabelledPassage:
         return {"text": self.text, "label": self.label, "where": self.module}
 
 
-def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) -> list[PythonModule]:
+def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) -> list[Module]:
     """Returns every documented module of the libraries in order, for any number of processes.
 
     The result is stored in the user's cache folder until a file of the libraries changes.
@@ -85,30 +86,30 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
 
 def _key(files: Sequence[tuple[Path, str]]) -> str:
     """Returns a hash of what the modules depend on: every file's size and time, the Python version, and the reader."""
-    digest = xxhash.xxh3_128(f"{platform.python_version()} {File(inspect.getfile(PythonModule)).hash}".encode())
+    digest = xxhash.xxh3_128(f"{platform.python_version()} {File(inspect.getfile(Module)).hash}".encode())
     for path, library in files:
         status = path.stat()
         digest.update(f"{library} {path} {status.st_size} {status.st_mtime_ns}".encode())
     return digest.hexdigest()
 
 
-def _kept(cache: Path, key: str) -> list[PythonModule] | None:
+def _kept(cache: Path, key: str) -> list[Module] | None:
     """Returns the modules in the cache; None where there are none, or those of other files."""
     try:
         with open(cache, encoding="utf-8") as lines:
             if json.loads(next(lines, "{}")).get("key") != key:
                 return None
-            return [PythonModule.stored(package, name, passages) for package, name, passages in map(json.loads, lines)]
+            return [Module.stored(package, name, passages) for package, name, passages in map(json.loads, lines)]
     except (OSError, ValueError, TypeError, AttributeError):  # no such file, or a damaged one
         return None
 
 
-def _read(file: tuple[Path, str]) -> PythonModule | None:
+def _read(file: tuple[Path, str]) -> Module | None:
     with warnings.catch_warnings(action="ignore"):  # other people's invalid escapes are not the reader's concern
         return PythonPackage(file[1]).read(file[0])
 
 
-def library_rows(modules: Iterable[PythonModule]) -> list[list[object]]:
+def library_rows(modules: Iterable[Module]) -> list[list[object]]:
     """Returns a row per library: name, version, modules, words, modules held out."""
     rows: dict[str, list[Any]] = {}
     for module in modules:
@@ -123,12 +124,12 @@ def library_rows(modules: Iterable[PythonModule]) -> list[list[object]]:
     return list(rows.values())
 
 
-def is_held_out(module: PythonModule) -> bool:
+def is_held_out(module: Module) -> bool:
     """Returns whether a module is held out for the test: a fixed draw by its name, the same on every machine."""
     return xxhash.xxh3_64_intdigest(module.name.encode()) < _TEST_SHARE * 2**64
 
 
-def labelled_passages(modules: Iterable[PythonModule]) -> tuple[list[LabelledPassage], list[LabelledPassage]]:
+def labelled_passages(modules: Iterable[Module]) -> tuple[list[LabelledPassage], list[LabelledPassage]]:
     """Returns passages for training and for testing, from different modules, without common paragraphs.
 
     A paragraph that is in several modules ("The figure to draw on.") is removed from all of them.
@@ -153,7 +154,7 @@ def labelled_passages(modules: Iterable[PythonModule]) -> tuple[list[LabelledPas
     return train, test
 
 
-def telling_words(modules: Iterable[PythonModule]) -> frozenset[str]:
+def telling_words(modules: Iterable[Module]) -> frozenset[str]:
     """Returns words that reveal a library, in lower case.
 
     These are the libraries' names and short names, and names of modules, classes or functions of only one library (also

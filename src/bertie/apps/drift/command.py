@@ -7,8 +7,11 @@ from typing import Annotated
 import typer
 
 import bertie
+from bertie.apps.cli.options import grouped
+from bertie.apps.cli.shared import option
+from bertie.apps.cli.tables import comma_names
 from bertie.apps.drift.api import Drift
-from bertie.platform import BertieError, comma_names, console, grouped, option
+from bertie.platform import BertieError, console
 
 SHOWN_BINS = 3  # of a quantity
 

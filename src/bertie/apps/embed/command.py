@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie.platform import comma_names, console, option
+from bertie.apps.cli.shared import option
+from bertie.apps.cli.tables import comma_names
+from bertie.platform import console
 
 
 def embed_command(

@@ -46,7 +46,8 @@ def question_of(
     if facts.task in UNEXPLAINED:
         raise UsageError(
             f"This model has the task {facts.task}, whose predictions cannot be explained. Labels, tags, answers, "
-            "numbers and masked words can."
+            "numbers and masked words can.",
+            code="wrong-model",
         )
     head = _head(model)
     if facts.texts not in (None, len(texts)):
@@ -109,7 +110,10 @@ def _probability(decisions: Decisions, at: Sequence[int], several: bool) -> Targ
 def _head(model: TorchModel) -> str:
     known = [name for name in model.heads if name not in ("pair", "nsp", "sop", "rtd", "bilm", "decoder", "parse")]
     if not known:
-        raise UsageError("This model has no head whose predictions can be explained: it makes only vectors or pairs.")
+        raise UsageError(
+            "This model has no head whose predictions can be explained: it makes only vectors or pairs.",
+            code="wrong-model",
+        )
     return next((name for name in known if not ModelInternals(model).predicts_tokens(name)), known[0])
 
 
@@ -170,7 +174,8 @@ def _place_of_mask(name: str, encoding: Encoding, tokenizer: Tokenizer) -> int:
     if name == "lm":
         raise UsageError(
             "This model generates text, and only labels, tags, answers and masked words can be explained. Fine-tune an "
-            "encoder for the task, such as --task sequence."
+            "encoder for the task, such as --task sequence.",
+            code="wrong-model",
         )
     if mask is not None and mask not in ids and encoding.overflow:
         raise UsageError(
@@ -180,7 +185,8 @@ def _place_of_mask(name: str, encoding: Encoding, tokenizer: Tokenizer) -> int:
     if mask is None or mask not in ids:
         raise UsageError(
             f"This model has no task head, so the text needs a mask: {tokenizer.special_tokens.get('mask', '[MASK]')}. "
-            "Or fine-tune the model first."
+            "Or fine-tune the model first.",
+            code="wrong-model",
         )
     return ids.index(mask)
 

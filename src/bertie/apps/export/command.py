@@ -7,7 +7,8 @@ import typer
 
 from bertie import platform
 from bertie.apps import export as app
-from bertie.platform import console, option
+from bertie.apps.cli.shared import option
+from bertie.platform import console
 
 
 def export_command(

@@ -2,7 +2,7 @@
 
 from itertools import chain, islice
 
-from bertie.platform import PythonPackage
+from bertie.apps.pydocs import PythonPackage
 
 COUNT, SHORTEST = 600, 20  # paragraphs; characters
 

@@ -11,7 +11,10 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import plan as app
-from bertie.platform import UsageError, comma_names, console, grouped, option, quantity
+from bertie.apps.cli.options import grouped
+from bertie.apps.cli.shared import option
+from bertie.apps.cli.tables import comma_names
+from bertie.platform import UsageError, console, quantity
 
 if TYPE_CHECKING:
     from bertie import FinetuneConfig, PretrainConfig

@@ -14,9 +14,10 @@ import typer
 
 import bertie
 from bertie import platform
-from bertie.platform import BadRecord, DataError, Sequences, UsageError, console, option
+from bertie.apps.cli.shared import option
+from bertie.platform import BadRecord, DataError, Sequences, UsageError, console
 
-HEAD = "rtd"
+_HEAD = "rtd"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ def read_words(model: bertie.Model, text: str, *, max_length: int | None = None)
         DataError: The text has no words, or more tokens than the model reads.
     """
     engine = model.runner
-    if HEAD not in engine.facts.heads:
+    if _HEAD not in engine.facts.heads:
         raise UsageError(
             "This model has no head for replaced tokens. Use the discriminator of an ELECTRA, or a model that was "
             "pre-trained with objectives.rtd={} (bertie help objectives). Fine-tuned models have no such head."
@@ -50,7 +51,7 @@ def read_words(model: bertie.Model, text: str, *, max_length: int | None = None)
             "Pass one sentence or paragraph at a time."
         )
     ids, types = (np.array(each, np.int64) for each in (encoding.ids, encoding.type_ids))
-    (logits_T1,) = engine.run(Sequences(ids, types, np.array([len(ids)])), (HEAD,)).values()
+    (logits_T1,) = engine.run(Sequences(ids, types, np.array([len(ids)])), (_HEAD,)).values()
     words: dict[int, ReadWord] = {}
     for word, (start, end), logit in zip(encoding.word_ids, encoding.offsets, logits_T1.ravel().tolist(), strict=True):
         if word is None:  # [CLS], [SEP]

@@ -7,7 +7,8 @@ import typer
 
 import bertie
 from bertie import platform
-from bertie.platform import BadRecord, DataError, console, option
+from bertie.apps.cli.shared import option
+from bertie.platform import BadRecord, DataError, console
 
 
 def fill_mask_command(

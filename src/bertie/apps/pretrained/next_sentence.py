@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie.platform import console, option
+from bertie.apps.cli.shared import option
+from bertie.platform import console
 
 SAID = {
     "follows": "follows: the second text follows the first",

@@ -9,7 +9,8 @@ import typer
 
 import bertie
 from bertie import platform
-from bertie.platform import BadRecord, BertieError, DataError, console, option
+from bertie.apps.cli.shared import option
+from bertie.platform import BadRecord, BertieError, DataError, console
 
 
 def write_command(

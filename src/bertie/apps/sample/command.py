@@ -7,7 +7,8 @@ import typer
 
 from bertie import platform
 from bertie.apps import sample as app
-from bertie.platform import UsageError, console, option
+from bertie.apps.cli.shared import option
+from bertie.platform import UsageError, console
 
 
 def sample_command(

@@ -40,6 +40,7 @@ def build_index(
     passage_words: int | None = None,
     english: str | None = None,
     korean: str | None = None,
+    word_splitter: str | None = None,
     vectors: VectorSearch = "auto",
     store: str = "sqlite",
     url: str = "",
@@ -61,6 +62,7 @@ def build_index(
         passage_words: Maximum number of words of a passage. Default: 180.
         english: stems, or words, which are left unchanged. Default: stems.
         korean: pairs (of syllables), kiwi (also morphemes), or words. Default: pairs.
+        word_splitter: A word splitter, such as one of a package, whose words are terms too. Default: none.
         vectors: exact, approximate, or auto: approximate from a million passages.
         store: What keeps a copy of the index: sqlite (none), opensearch or qdrant, with `url`.
         url: Address of that server.
@@ -86,7 +88,11 @@ def build_index(
     own = (None if overwrite else stored_config(folder)) or IndexConfig()
     reading = {"text": text, "title": title, "encoding": encoding}
     config = IndexConfig(
-        _terms(english or own.terms.english, korean or own.terms.korean),
+        _terms(
+            english or own.terms.english,
+            korean or own.terms.korean,
+            own.terms.word_splitter if word_splitter is None else word_splitter,
+        ),
         replace(own.reading, **{name: value for name, value in reading.items() if value is not None}),
         passage_words or own.passage_words,
     )
@@ -224,8 +230,8 @@ def _folder(model: AnyModel) -> Path:
     return model.folder
 
 
-def _terms(english: str, korean: str) -> Terms:
+def _terms(english: str, korean: str, word_splitter: str) -> Terms:
     for name, value, kind in (("english", english, English), ("korean", korean, Korean)):
         if value not in (choices := get_args(kind)):
             raise UsageError(f"Unknown value {value!r} of `{name}`. {nearest(value, choices)}")
-    return Terms(english, korean)  # type: ignore[arg-type]
+    return Terms(english, korean, word_splitter)  # type: ignore[arg-type]

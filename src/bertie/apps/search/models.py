@@ -64,7 +64,9 @@ def passage_relevance(ranker: Predictor, question: str, texts: Sequence[str]) ->
         return [float(score) for score in scores.ravel()]
     if ranker.pipeline.fixed_texts == 1:
         raise UsageError(
-            "This model cannot rank: it reads single texts, not pairs.", hint="Fine-tune one with --task rank."
+            "This model cannot rank: it reads single texts, not pairs.",
+            hint="Fine-tune one with --task rank.",
+            code="wrong-model",
         )
     answers = ranker.predict([(question, text) for text in texts])
     if task.exclusive and len(task.labels) == 2:
@@ -72,7 +74,9 @@ def passage_relevance(ranker: Predictor, question: str, texts: Sequence[str]) ->
         return [float(odds) for odds in np.log(yes / (1 - yes))]
     if all(isinstance(answer.label, float) for answer in answers):
         return [answer.number for answer in answers]
-    raise UsageError("This model cannot rank: it needs two labels, one score, or the task `rank` or `choice`.")
+    raise UsageError(
+        "This model cannot rank: it needs two labels, one score, or the task `rank` or `choice`.", code="wrong-model"
+    )
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ def span_answers(reader: Predictor, question: str, texts: Sequence[str]) -> list
     """Returns the best span of each text that has one, best first. Raises UsageError for a model of another task."""
     task = reader.task
     if not isinstance(task, Spans):
-        raise UsageError("This model gives no answers: fine-tune one with --task span.")
+        raise UsageError("This model gives no answers: fine-tune one with --task span.", code="wrong-model")
     answers = []
     filled = [number for number, text in enumerate(texts) if text.strip()]  # a document may be a title alone
     read = reader.predict([(question, texts[number]) for number in filled]) if filled else ()

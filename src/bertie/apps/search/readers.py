@@ -14,11 +14,11 @@ from typing import Any
 
 import xxhash
 
+from bertie.apps.pydocs import PythonPackage
 from bertie.platform import (
     BadRecord,
     DataError,
     File,
-    PythonPackage,
     Registry,
     SourceFile,
     SourceFiles,

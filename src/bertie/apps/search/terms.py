@@ -33,25 +33,39 @@ _PUNCTUATION = ("SF", "SP", "SS", "SE", "SO", "SW", "SB")
 
 @dataclass(frozen=True)
 class Terms:
-    """A function from text to terms. Its two settings are stored in the index, and a question is cut like a passage.
+    """A function from text to terms. Its settings are stored in the index, and a question is cut like a passage.
 
     Attributes:
         english: stems, or words as they are.
         korean: pairs of syllables; kiwi: pairs and morphemes (needs the extra [ko]); words: separated by spaces.
+        word_splitter: A word splitter, such as one of a package, whose words are terms too.
 
-    Raises UsageError for kiwi when kiwipiepy is not installed.
+    Raises UsageError for kiwi when kiwipiepy is not installed, and for an unknown word splitter.
     """
 
     english: English = "stems"
     korean: Korean = "pairs"
+    word_splitter: str = ""
 
     def __post_init__(self) -> None:
         if self.korean == "kiwi":
             PlainText("").morphemes()
+        if self.word_splitter:
+            PlainText("").words(self.word_splitter)
 
     def __call__(self, text: str) -> list[str]:
         """Returns the terms of a text in order, with repetitions."""
-        text = unicodedata.normalize("NFKC", text).casefold()
+        written = unicodedata.normalize("NFKC", text)
+        return [*self._usual(written.casefold()), *(self._split(written) if self.word_splitter else ())]
+
+    def _split(self, text: str) -> Iterator[str]:
+        """Yields the words that the splitter cuts: words that it leaves whole are terms already."""
+        usual = {*_WORD.findall(text)}
+        for word in _WORD.findall(" ".join(PlainText(text).words(self.word_splitter))):
+            if word not in usual:
+                yield self._word(word.casefold())
+
+    def _usual(self, text: str) -> list[str]:
         if self.korean == "words":
             return [self._word(word) for word in _WORD.findall(text)]
         result = [term for match in _TOKEN.finditer(text) for term in self._cut(match)]

@@ -137,11 +137,12 @@ def check_fits(pipeline: TextPipeline, encoded: Sequences, place: _Place) -> Non
     if len(encoded.cut):
         where = place(int(encoded.cut[0]))
         message = f"`{where}` has a longer question than the model reads. Shorten it, or pass truncate: true."
-        raise Refusal("Validation", message, param=where)
+        raise Refusal("Validation", message, param=where, code="too-long")
     if len(encoded.too_long):
         where = place(int(encoded.too_long[0]))
         message = f"`{where}` has more than the {pipeline.max_length:,} tokens that the model reads. Send a shorter "
-        raise Refusal("Validation", message + "text, or truncate it with truncate: true.", param=where)
+        message += "text, or truncate it with truncate: true."
+        raise Refusal("Validation", message, param=where, code="too-long")
 
 
 def are_cut(pipeline: TextPipeline, encoded: Sequences) -> list[bool]:

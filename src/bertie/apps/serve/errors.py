@@ -31,7 +31,7 @@ DEFECT = "The server failed to answer this request."
 class Refusal(Exception):
     """An error instead of an answer. kind: a key of STATUS; status: overrides the usual one; param: the field.
 
-    code: of an error of the library.
+    code: of an error of the library (bertie.errors), or one that means the same to a client.
     """
 
     kind: str

@@ -258,20 +258,23 @@ class Fleet:
             model = self.models[name]
             if not model.suits(kinds):
                 can = ", ".join(model.kinds)
-                raise Refusal("Backend", f"Model {name!r} does not answer {path}: it answers for {can}.", param="model")
+                message = f"Model {name!r} does not answer {path}: it answers for {can}."
+                raise Refusal("Backend", message, param="model", code="wrong-model")
             return model
         own, slash, rest = (name or "").rpartition("/")
         if slash and own in self.models:  # in an address: /models/NAME/ROUTE
             where = f'Send the request to /{rest[:80]} with the key "model": {json.dumps(own)}, or to /models/{own}.'
             raise Refusal("NotFound", f"The address of a model has no routes below it. {where}")
         if name and len(self.models) > (1 if self.versions is None else 2):
-            raise Refusal("NotFound", f"There is no such model. {nearest(name[:80], self.models)}", param="model")
+            message = f"There is no such model. {nearest(name[:80], self.models)}"
+            raise Refusal("NotFound", message, param="model", code="unknown-name")
         # One model alone answers whatever name clients of other servers were set up with.
         for kind in kinds or (None,):
             for model in self.models.values():
                 if kind is None or model.suits([kind]):
                     return model
-        raise Refusal("Backend", f"No model of this server answers {path}; that needs one for {', '.join(kinds)}.")
+        message = f"No model of this server answers {path}; that needs one for {', '.join(kinds)}."
+        raise Refusal("Backend", message, code="wrong-model")
 
     async def reload(self) -> dict[str, str]:
         """Loads every model from its folder again. One that fails its check does not replace the old one.

@@ -33,7 +33,8 @@ def raw_scores(call: Call, answer: Answer) -> Answer:
     """Returns the same answer with the raw outputs of the head as scores."""
     names = call.model.pipeline.task.labels
     if answer.raw is None or len(answer.raw) != len(names):
-        raise Refusal("Validation", f"Model {call.model.name!r} has no raw score for each label. Omit raw_scores.")
+        message = f"Model {call.model.name!r} has no raw score for each label. Omit raw_scores."
+        raise Refusal("Validation", message, code="wrong-model")
     scores = dict(zip(names, answer.raw.tolist(), strict=True))
     return replace(answer, prediction=Prediction(answer.prediction.label, None, scores))
 

@@ -105,7 +105,7 @@ def read_masked_text(call: Call, text: str, place: str) -> Masked:
     try:
         return Masked.of(call.model.tokenizer, text, max_length=call.model.pipeline.max_length)
     except BertieError as error:
-        raise Refusal("Validation", f"{place}: {error.message}", param=place) from None
+        raise Refusal("Validation", f"{place}: {error.message}", param=place, code=error.code) from None
 
 
 def fillings(tokenizer: Tokenizer, one: Masked, logits_NV: NDArray[np.float32], top: int) -> object:

@@ -9,7 +9,8 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import submission as app
-from bertie.platform import DataError, UsageError, console, option
+from bertie.apps.cli.shared import option
+from bertie.platform import DataError, UsageError, console
 
 
 def submission_command(

@@ -107,7 +107,8 @@ def trace(model: TorchModel, text: str, *, seed: int = 0) -> list[Step]:
 def _needed(model: TorchModel) -> Tokenizer:
     if "mlm" not in model.heads:
         raise UsageError(
-            "This model has no masked-LM head. Use a model that was pre-trained to predict masked words, such as BERT."
+            "This model has no masked-LM head. Use a model that was pre-trained to predict masked words, such as BERT.",
+            code="wrong-model",
         )
     return model.text_tokenizer
 

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie.platform import console, option
+from bertie.apps.cli.shared import option
+from bertie.platform import console
 
 
 def convert_command(

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie.platform import UsageError, console, option
+from bertie.apps.cli.shared import option
+from bertie.platform import UsageError, console
 
 
 def download_command(

@@ -9,7 +9,9 @@ import typer
 
 from bertie import platform
 from bertie.apps import vary as app
-from bertie.platform import comma_names, console, option
+from bertie.apps.cli.shared import option
+from bertie.apps.cli.tables import comma_names
+from bertie.platform import console
 
 
 def vary_command(

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from bertie.data.sequences import Sequences
-from bertie.errors import BertieError, DataError
-from bertie.families import VARIANTS
+from bertie.errors import BertieError, TextTooLong
 from bertie.files import check_readable
 from bertie.infer.engine import Array, Facts
 from bertie.infer.native.encoder import (
@@ -33,16 +32,15 @@ from bertie.infer.native.encoder import (
 )
 from bertie.infer.native.fits import NATIVE_BATCH_TOKENS, misfit, positions_of, rows_read
 from bertie.infer.native.library import thread_count
-from bertie.models.codec import CONFIG, model_type
+from bertie.models.codec import CONFIG, WeightTable, model_type
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import POOLED, parse_layer_output
 from bertie.models.head_config import LabelConfig
-from bertie.models.int8 import Floats, Int8Weight
+from bertie.models.int8 import Floats, Int8Weight, PackedWeight, find_weight_format, fused
 from bertie.models.kinds import Full, Groups, Learned
-from bertie.models.names import WeightTable
-from bertie.models.packed import PackedWeight, find_weight_format, fused
 from bertie.models.sentence import SentenceModules, read_sentence
-from bertie.models.variant import PROBLEM_TYPES, plain_encoder, read_labels, read_public
+from bertie.models.variant import PROBLEM_TYPES, Variant, plain_encoder, read_labels, read_public
+from bertie.registry import Registry
 from bertie.training_facts import TrainingFacts, read_training_facts
 
 _WEIGHTS = "model.safetensors"
@@ -177,7 +175,7 @@ class FolderEngine:
         """The arrays of one batch, as `Engine.run` has them."""
         longest, most = int(ids.lengths.max(initial=0)), self.config.max_length
         if longest > most:
-            raise DataError(f"A sequence of {longest:,} tokens is longer than the model's {most:,} positions.")
+            raise TextTooLong(f"A sequence of {longest:,} tokens is longer than the model's {most:,} positions.")
         segments = ids.token_type_ids if self.config.type_vocab_size > 1 else None
         inputs = ids.input_ids, segments, positions_of(self.config, ids), ids.lengths
         layers = {name: parse_layer_output(name) for name in outputs}
@@ -217,16 +215,17 @@ class FolderEngine:
         return head.run(hidden if head.rows == "token" else first)
 
 
-def open_native_engine(folder: Path, precision: NativePrecision) -> FolderEngine | None:
-    """The engine of a model folder; None where torch is needed. precision: of weights that are not int8."""
+def open_native_engine(folder: Path, precision: NativePrecision, variants: Registry[Variant]) -> FolderEngine | None:
+    """The engine of a model folder of one of the families; None where torch is needed. precision: of weights that are
+    not int8."""
     with suppress(NotHere, BertieError, SafetensorError, OSError, ValueError, KeyError):
-        return _opened(folder, precision)
+        return _opened(folder, precision, variants)
     return None
 
 
-def _opened(folder: Path, precision: NativePrecision) -> FolderEngine:
+def _opened(folder: Path, precision: NativePrecision, variants: Registry[Variant]) -> FolderEngine:
     public = read_public(folder)
-    variant, where = VARIANTS[model_type(public)], str(folder / CONFIG)
+    variant, where = variants[model_type(public)], str(folder / CONFIG)
     config = variant.config(public, where)
     names = variant.heads(public)
     other_labels = config.heads.label != LabelConfig()

@@ -78,7 +78,7 @@ def found_compiler() -> str | None:
     return next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++"))), None)
 
 
-def compile_library(target: str, folder: Path, *, flags: Iterable[str] = ()) -> Path:
+def compile_library(target: str, folder: Path) -> Path:
     """Compiles the encoder for a target. Raises OSError when there is no compiler, or it fails."""
     if (compiler := found_compiler()) is None:
         raise OSError("there is no C++ compiler (c++, g++ or clang++)")
@@ -87,7 +87,7 @@ def compile_library(target: str, folder: Path, *, flags: Iterable[str] = ()) -> 
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as file:
         library = Path(file.name)
     try:
-        command = [compiler, *COMPILER_FLAGS, *TARGETS[target][1], *flags, str(SOURCES[0]), "-o", str(library)]
+        command = [compiler, *COMPILER_FLAGS, *TARGETS[target][1], str(SOURCES[0]), "-o", str(library)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         if done.returncode:
             raise OSError(f"{compiler} failed: {done.stderr.strip()[-500:]}")

@@ -16,8 +16,15 @@ from torch.nn.functional import gelu
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput, pick_summary
 from bertie.models.head_config import HeadActivation
-from bertie.models.heads.base import Head, Needs, label_dropout, label_reader, label_transform
-from bertie.models.heads.global_tokens import first_token, mark_answer_tokens
+from bertie.models.heads.base import (
+    Head,
+    Needs,
+    first_token,
+    label_dropout,
+    label_reader,
+    label_transform,
+    mark_answer_tokens,
+)
 from bertie.models.pooling import pool
 from bertie.nn.attention import CrossAttention, attention_bias
 from bertie.nn.dropout import dropout

@@ -1,8 +1,9 @@
-"""Heads over the vocabulary: masked LM, next token, and permutation LM.
+"""Heads over the vocabulary: masked LM, next token, permutation LM, and the next and the previous word.
 
-The decoder of most is the word embedding matrix, passed in at the call.
+The decoder of most is the word embedding matrix, passed in at the call. BiLMHead is that of two language
+models with a shared softmax (Peters et al. 2018, 3.1).
 
-N predictions · H hidden size · E size of the word embeddings · V vocabulary
+N predictions · H hidden size · P half of it · E size of the word embeddings · V vocabulary
 """
 
 from collections.abc import Mapping
@@ -16,10 +17,37 @@ from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Axes, Head, Needs
+from bertie.nn.dropout import dropout
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.layout import rounded, with_rows
 from bertie.nn.linear import NORMS, LayerNorm, Linear
 from bertie.nn.loss import linear_cross_entropy
+
+
+class BiLMHead(Head):
+    """Predicts the next and the previous word with one matrix."""
+
+    needs = Needs(hidden_states=True)
+    rows = "token"
+    vocabulary: Mapping[str, int] = {"weight": 0, "bias": 0}
+
+    def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
+        super().__init__()
+        self.dropout_p = config.hidden_dropout_prob
+        self.weight = nn.Parameter(zeros(config.vocab_size, config.hidden_size // 2))
+        self.bias = nn.Parameter(zeros(config.vocab_size))
+
+    def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
+        """Returns logits (T, 2, V) packed or (B, S, 2, V) padded: of the next word, of the previous word."""
+        directions = torch.stack(output.all_states[-1].chunk(2, -1), -2)
+        return F.linear(directions, self.weight.to(directions.dtype), self.bias.to(directions.dtype))
+
+    def loss(self, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """states (N, P) of either direction, targets (N,) int64 -> summed cross-entropy in nats, number of correct
+        predictions"""
+        states = dropout(states, self.dropout_p, self.training)
+        return linear_cross_entropy(states, self.weight, self.bias, targets)
+
 
 TRANSFORM: Mapping[str, Axes] = {
     "dense.weight": ("written", "read"),

@@ -8,7 +8,11 @@ import typer
 
 from bertie import platform
 from bertie.apps import audit as app
-from bertie.platform import TableOptions, comma_names, console, grouped, option
+from bertie.apps.cli.groups import TableOptions
+from bertie.apps.cli.options import grouped
+from bertie.apps.cli.shared import option
+from bertie.apps.cli.tables import comma_names
+from bertie.platform import console
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ import typer
 import bertie
 from bertie import platform
 from bertie.apps import audit as app
-from bertie.platform import console, grouped, option
+from bertie.apps.cli.options import grouped
+from bertie.apps.cli.shared import option
+from bertie.platform import console
 
 if TYPE_CHECKING:
     from bertie.platform import SkipReport

@@ -7,8 +7,10 @@ import typer
 
 from bertie import platform
 from bertie.apps import explain as app
+from bertie.apps.cli.shared import option
+from bertie.apps.cli.tables import comma_names
 from bertie.apps.explain.texts import OneOrTwoTexts, check_one_or_two
-from bertie.platform import comma_names, console, option
+from bertie.platform import console
 
 _BAR_WIDTH = 24  # characters of the longest bar
 

@@ -8,7 +8,9 @@ import typer
 
 from bertie import platform
 from bertie.apps import probe as app
-from bertie.platform import comma_names, console, option
+from bertie.apps.cli.shared import option
+from bertie.apps.cli.tables import comma_names
+from bertie.platform import console
 
 
 def probe_command(

@@ -8,7 +8,8 @@ import typer
 
 from bertie import platform
 from bertie.apps import probe as app
-from bertie.platform import console, option
+from bertie.apps.cli.shared import option
+from bertie.platform import console
 
 
 def words_command(

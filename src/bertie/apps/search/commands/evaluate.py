@@ -7,8 +7,10 @@ import typer
 
 from bertie import platform
 from bertie.apps import search as app
+from bertie.apps.cli.options import grouped
+from bertie.apps.cli.shared import option
 from bertie.apps.search.commands.search import IndexFolder, StageOptions
-from bertie.platform import console, grouped, option, quantity
+from bertie.platform import console, quantity
 
 
 @grouped

@@ -7,8 +7,10 @@ import typer
 
 import bertie
 from bertie.apps import search as app
+from bertie.apps.cli.options import grouped
+from bertie.apps.cli.shared import option
 from bertie.apps.search.commands.search import EmbedModel, SearchStore, Url
-from bertie.platform import DataError, SourceFiles, UsageError, console, grouped, option, quantity
+from bertie.platform import DataError, SourceFiles, UsageError, console, quantity
 
 if TYPE_CHECKING:
     from bertie.apps.search.index import Changes
@@ -41,6 +43,9 @@ def index_command(
             help="Korean terms: pairs (of syllables), kiwi (also morphemes; needs bertie[ko]), or words. "
             "Default: pairs."
         ),
+    ] = None,
+    word_splitter: Annotated[
+        str | None, typer.Option(help="Word splitter, such as one of a package, whose words are terms too.")
     ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the documents of these files.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Verify an index without changes.")] = False,
@@ -91,6 +96,7 @@ def index_command(
         passage_words=passage_words,
         english=english,
         korean=korean,
+        word_splitter=word_splitter,
         vectors=vectors,  # type: ignore[arg-type]  # the function says which there are
         store=store,
         url=url,

@@ -9,7 +9,9 @@ import typer
 
 import bertie
 from bertie import platform
-from bertie.platform import console, grouped, option
+from bertie.apps.cli.options import grouped
+from bertie.apps.cli.shared import option
+from bertie.platform import console
 
 if TYPE_CHECKING:
     from rich.text import Text

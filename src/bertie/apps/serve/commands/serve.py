@@ -12,7 +12,9 @@ import typer
 
 from bertie import platform
 from bertie.apps import serve as app
-from bertie.platform import UsageError, console, grouped, nearest, option
+from bertie.apps.cli.options import grouped
+from bertie.apps.cli.shared import option
+from bertie.platform import UsageError, console, nearest
 
 VISIBLE = re.compile(r"[!-~]+")
 """What a header can carry as a key."""

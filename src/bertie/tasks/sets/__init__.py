@@ -1,1 +1,0 @@
-"""The rows of the table of published data sets."""
