@@ -47,6 +47,7 @@ _MODULES = {
     "runs.model_card": "ModelCard",
     "runs.opening": "ModelFolder",
     "runs.planning": "RunPlan",
+    "safe_yaml": "parse_yaml",
     "tasks": "Prediction",
     "tasks.capabilities": "Chooses Spans",
     "text.encoding": "Encoding",
@@ -61,7 +62,7 @@ __all__ = [
     "Prediction", "Predictor", "ProcessorCatalog", "Recipe", "Registry", "Report", "RunPlan", "SeedSummary",
     "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps", "TableFormat", "TextPipeline",
     "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments", "console", "each_row", "frame_of",
-    "gptq", "is_missing", "nearest", "quantity", "readable_texts", "tag_entities",
+    "gptq", "is_missing", "nearest", "parse_yaml", "quantity", "readable_texts", "tag_entities",
 ]
 # fmt: on
 
@@ -106,6 +107,7 @@ if TYPE_CHECKING:
     from bertie.runs.model_card import ModelCard
     from bertie.runs.opening import ModelFolder
     from bertie.runs.planning import RunPlan
+    from bertie.safe_yaml import parse_yaml
     from bertie.tasks import Prediction
     from bertie.tasks.capabilities import Chooses, Spans
     from bertie.text.encoding import Encoding

@@ -19,7 +19,7 @@ class Loader(yaml.SafeLoader):
 Loader.add_implicit_resolver(BOOLEAN, re.compile("(true|True|TRUE|false|False|FALSE)$"), [*"tTfF"])
 
 
-def parsed(text: str) -> object:
+def parse_yaml(text: str) -> object:
     """Returns the value of a text. Raises ValueError for one that is not YAML, RecursionError for too deep a one."""
     loader = Loader(text)
     try:

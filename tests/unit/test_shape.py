@@ -175,15 +175,15 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (99_999, 45_000),
+    core_lines: (68_352, 45_000),
     core_files: (382, 290),
-    imports_inside_functions: (55, 60),
+    imports_inside_functions: (54, 60),
     uses_of_any: (556, 600),
     asserts: (43, 50),
     longest_function: (70, 80),
-    names_in_several_modules: (29, 60),
+    names_in_several_modules: (30, 60),
     participles_as_names: (23, 0),
-    names_of_the_waist: (117, 120),
+    names_of_the_waist: (118, 120),
     joined_packages: (39, 25),
     checks_for_classes_of_tasks: (0, 0),
 }

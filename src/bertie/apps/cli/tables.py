@@ -146,10 +146,8 @@ def parse_pairs(text: str, option: str = "--label-names", example: str = "0=nega
 
 def _parse_mapping(text: str, option: str, example: str) -> dict[str, object]:
     """Returns a mapping of YAML or JSON, by names as they are written."""
-    from bertie import safe_yaml
-
     try:
-        names = safe_yaml.parsed(text)
+        names = platform.parse_yaml(text)
     except (ValueError, RecursionError):
         names = None
     if not isinstance(names, dict) or None in names.values():
