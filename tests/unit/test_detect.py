@@ -98,8 +98,11 @@ def test_a_masked_language_model_hides_each_word(folder: Path, tmp_path: Path, m
     expected = logits.log_softmax(-1)[places, ids[places]].mean().exp().item()
     assert len(places) == 3
     monkeypatch.setattr("bertie.models.facts.BATCH_TOKENS", 2 * len(ids))
-    small = read_words(package.load(tmp_path / "mlm", engine="torch"), TEXT)
-    assert [word.probability for word in small] == pytest.approx([word.probability for word in words], abs=1e-6)
+    small = package.load(tmp_path / "mlm", engine="torch")
+    assert small.runner.facts.batch_tokens == 2 * len(ids)  # two words at once
+    assert [word.probability for word in read_words(small, TEXT)] == pytest.approx(
+        [word.probability for word in words], abs=1e-6
+    )
     assert words[0].probability == pytest.approx(1 - expected, abs=1e-6)
     assert [word.word for word in words] == ["abc", "de", ",", "f"]
 
