@@ -5,8 +5,10 @@
 
 A row is a value: a preset, and in what it differs. Sizes, optimizer, steps and dropout are the same for all; objective
 and kind of vocabulary are those of the family's recipe. Each pre-trained model is then fine-tuned on the same examples.
-Two rows have no pre-training: random weights of BERT's network, and simple methods on word counts. A row and a seed are
-a line of results/families.jsonl. A pre-training that is in WORK is not repeated.
+Beside them are simple methods on word counts, random weights of BERT's network, and peers without an encoder, with
+BERT's vocabulary and training loop: a mean of vectors and an LSTM in both directions, on random vectors or on those of
+gensim's word2vec (pip install gensim), which reads as many tokens. A row and a seed are a line of
+results/families.jsonl. A pre-training that is in WORK is not repeated.
 """
 
 import argparse
@@ -18,7 +20,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 import bertie
 from benchmarks import harness
@@ -34,6 +38,9 @@ from bertie.runs.finetune_prepare import prepare_run, with_steps
 from bertie.runs.layout import MODEL
 from bertie.runs.pretrain import plan_pretraining, run_pretrain
 from bertie.settings import build_config
+from bertie.tasks.datasets import DATASETS
+from bertie.text.tokenizer import Tokenizer
+from bertie.train.rates import usual_rate
 
 RESULTS = Path(__file__).parent / "results" / "families.jsonl"
 BERT, RANDOM, COUNTS = "BERT", "random weights", "word counts"
@@ -101,6 +108,23 @@ def rows_of(size: str, teacher: Path) -> list[Row]:
         Row("Longformer", "longformer-base-4096", {"attention_window": LENGTH // 2}),
         Row("BigBird", "bigbird-roberta-base", {"block_size": LENGTH // 8, "num_random_blocks": 1}),
     ]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A network without an encoder. settings: of its fine-tuning; vectors: whether word2vec gives its word vectors."""
+
+    name: str
+    settings: Values
+    vectors: bool
+
+
+LSTM: Values = {"lstm": 1, "optim": {"lr": 5e-3}}  # better than 5e-4 by 35 points of F1 on names
+PEERS = (
+    Peer("mean of word2vec", {"pooling": "mean", "optim": {"lr": 5e-3}}, vectors=True),
+    Peer("LSTM", LSTM, vectors=False),
+    Peer("LSTM on word2vec", LSTM, vectors=True),
+)
 
 
 @dataclass(frozen=True)
@@ -182,18 +206,64 @@ class Table:
             parts[name] = replace(read, train=spaced(read.train, EXAMPLES), dev=spaced(read.dev, DEV), notes=[])
         return parts
 
-    def finetuning(self, name: str, model: Path, seed: int, *, scratch: bool = False) -> FinetuneConfig:
-        """Returns a fine-tuning run with the default learning rate of the width."""
+    def peer(self, peer: Peer, seed: int) -> Path:
+        """Returns the folder of a network without layers, which is made first: vectors of tokens, and no positions."""
+        folder = self.folder / f"{peer.name.lower().replace(' ', '-')}-{seed}"
+        if folder.exists():
+            return folder
+        tokenizer = Tokenizer.load(self.tokenizer("bert-base-cased"))
+        width = SIZES[self.size][1]
+        sizes: dict[str, Any] = {
+            "num_hidden_layers": 0,
+            "hidden_size": width,
+            "num_attention_heads": 1,
+            "intermediate_size": width,
+        }
+        sizes |= {"hidden_dropout_prob": 0.0, "vocab_size": tokenizer.vocab_size}
+        model = families.build("bert-base-cased", heads={}, seed=seed, **sizes)
+        with torch.no_grad():
+            model.encoder.get_parameter("embeddings.position.weight").zero_()
+            if peer.vectors:
+                table = model.encoder.get_parameter("embeddings.word.weight")
+                table.copy_(torch.from_numpy(self.word2vec(tokenizer, width, seed)))
+        families.save(model, folder, tokenizer=tokenizer)
+        return folder
+
+    def word2vec(self, tokenizer: Tokenizer, width: int, seed: int) -> NDArray[np.float32]:
+        """Returns vectors (V, H) of the corpus by skip-gram; random ones for tokens that do not occur in it."""
+        from gensim.models import Word2Vec
+
+        texts, count = list[list[str]](), 0
+        for document in bertie.Corpus.open(self.corpus):
+            texts += [list(map(str, tokenizer.encode(sentence).ids[1:-1])) for sentence in document]
+            count += sum(map(len, texts[-len(document) :]))
+            if count >= self.tokens:
+                break
+        model = Word2Vec(texts, vector_size=width, sg=1, min_count=1, epochs=1, workers=1, seed=seed)
+        vectors = np.random.default_rng(seed).normal(0, 0.02, (tokenizer.vocab_size, width)).astype(np.float32)
+        for word, place in model.wv.key_to_index.items():
+            vectors[int(word)] = model.wv.vectors[place]
+        return vectors
+
+    def finetuning(
+        self, name: str, model: Path, seed: int, *, scratch: bool = False, more: Values | None = None
+    ) -> FinetuneConfig:
+        """Returns a fine-tuning run with the default learning rate of the width, times that of the task."""
         train = {"batch_size": ROWS[name].batch_size, "seed": seed, "eval_every": NEVER, "save_every": NEVER}
         settings = {"model": str(model), "max_length": LENGTH, "from_scratch": scratch, "train": train}
+        settings |= {"optim": {"lr": ROWS[name].rate * usual_rate(SIZES[self.size][1])}, **(more or {})}
+        if DATASETS[ROWS[name].data].task == "tagging":
+            settings.pop("pooling", None)
         return build_config(FinetuneConfig, settings)
 
-    def scores(self, model: Path, seed: int, *, scratch: bool = False) -> dict[str, float | str]:
+    def scores(
+        self, model: Path, seed: int, *, scratch: bool = False, more: Values | None = None
+    ) -> dict[str, float | str]:
         """Returns the main dev score of each task, or why there is none."""
         scores: dict[str, float | str] = {}
         for name, examples in self.examples.items():
             try:
-                one = finetuned(self.finetuning(name, model, seed, scratch=scratch), examples)
+                one = finetuned(self.finetuning(name, model, seed, scratch=scratch, more=more), examples)
                 scores[name] = round(one[examples.metrics[0]], 4)
             except (DataError, UsageError) as error:
                 scores[name] = str(error)
@@ -268,8 +338,8 @@ def main() -> None:
     }
     known = {(one["size"], one["budget"], one["row"], one["seed"]) for one in read_lines(options.results)}
     for seed in range(options.seeds):
-        rows: list[Row | str] = [*table.rows(seed)]
-        rows[1:1] = [COUNTS, RANDOM]  # after BERT, whose network and vocabulary they have
+        rows: list[Row | Peer | str] = [*table.rows(seed)]
+        rows[1:1] = [COUNTS, RANDOM, *PEERS]  # after BERT, whose network and vocabulary they have
         for row in rows:
             name = row if isinstance(row, str) else row.name
             if (table.size, table.tokens, name, seed) in known or (options.only and name not in options.only):
@@ -277,6 +347,8 @@ def main() -> None:
             bert = table.run_of(BERT, seed, table.rates[0]) / MODEL
             if isinstance(row, Row):
                 line = measure_row(table, row, seed)
+            elif isinstance(row, Peer):
+                line = {"scores": table.scores(table.peer(row, seed), seed, more=row.settings)}
             elif row == COUNTS:
                 line = {"scores": table.counted(bert)}
             else:

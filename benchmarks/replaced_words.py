@@ -1,10 +1,9 @@
 """How well are wrong words found? Words of sentences are replaced or misspelled, and each method scores every word.
 
-    python -m benchmarks.replaced_words --texts FILE --corpus CORPUS --rtd ELECTRA --mlm BERT --mlm starter-en
+    python -m benchmarks.replaced_words --texts FILE --corpus CORPUS --model ELECTRA --model starter-en
 
-    rtd      the probability of `bertie detect`
-    mlm      -log p of a word whose tokens are all masked, the mean over its tokens
-    rare     -log of the word's frequency in a corpus: the baseline without a model
+    rtd, mlm  the probability of `bertie detect`, by the head of a model
+    rare      -log of the word's frequency in a corpus: the baseline without a model
 
 A line of results/replaced_words.jsonl is a method, a kind of change and a seed, with the area under the ROC curve over
 all words: 0.5 is chance.
@@ -20,13 +19,11 @@ from math import log
 from pathlib import Path
 from random import Random
 
-import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import bertie
 from benchmarks.result_lines import add_line, mean_cell, read_lines
 from bertie.apps.pretrained.detect import read_words
-from bertie.infer.pseudo import MaskedToken, log_probabilities
 
 RESULTS = Path(__file__).parent / "results" / "replaced_words.jsonl"
 SENTENCES, SHARE = 400, 0.1  # words that are changed
@@ -74,22 +71,9 @@ def changed(text: str, kind: str, random: Random, counts: Sequence[str]) -> tupl
     return "".join([*parts, text[end:]]), places
 
 
-def by_rtd(model: bertie.Model, text: str) -> list[tuple[int, float]]:
-    """Scores words by the replaced-token head."""
+def by_model(model: bertie.Model, text: str) -> list[tuple[int, float]]:
+    """Scores words as `bertie detect` does."""
     return [(word.start, word.probability) for word in read_words(model, text)]
-
-
-def by_mlm(model: bertie.Model, text: str) -> list[tuple[int, float]]:
-    """Scores words by a masked language model."""
-    encoding = model.tokenizer.encode(text)
-    ids, types = np.asarray(encoding.ids, np.int64), np.asarray(encoding.type_ids, np.int64)
-    words: dict[int, list[int]] = {}
-    for position, word in enumerate(encoding.word_ids):
-        if word is not None:
-            words.setdefault(word, []).append(position)
-    rows = [MaskedToken(ids, types, one, tuple(some)) for some in words.values() for one in some]
-    scores = iter(np.concatenate([*log_probabilities(model.runner, rows, model.tokenizer.mask_id)]).tolist())
-    return [(encoding.offsets[some[0]][0], -float(np.mean([next(scores) for _ in some]))) for some in words.values()]
 
 
 def by_count(counts: Counter[str], text: str) -> list[tuple[int, float]]:
@@ -115,8 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures how well wrong words are found.")
     parser.add_argument("--texts", required=True, type=Path, help="paragraphs that no model has read")
     parser.add_argument("--corpus", required=True, help="corpus that words are counted in")
-    parser.add_argument("--rtd", action="append", default=[])
-    parser.add_argument("--mlm", action="append", default=[])
+    parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     texts = list(islice(sentences(options.texts), SENTENCES))
@@ -128,8 +111,10 @@ def main() -> None:
     )
     drawn = [word for word, count in counts.items() for _ in range(count // 20)]  # of common words, by their count
     methods: dict[str, Scores] = {"rare": partial(by_count, counts)}
-    for kind, score in (("rtd", by_rtd), ("mlm", by_mlm)):
-        methods |= {f"{kind}, {Path(name).name}": partial(score, bertie.load(name)) for name in getattr(options, kind)}
+    for name in options.model:
+        model = bertie.load(name)
+        head = next(head for head in ("rtd", "mlm") if head in model.runner.facts.heads)
+        methods[f"{head}, {Path(name).name}"] = partial(by_model, model)
     known = {(one["method"], one["change"], one["seed"]) for one in read_lines(RESULTS)}
     for seed in range(options.seeds):
         for method, scores in methods.items():

@@ -299,6 +299,19 @@ def seeds(korean: bool, name: str, *columns: str) -> str:
     return table(("set", *heads), cells)
 
 
+def replaced_words(korean: bool) -> str:
+    """One row for each method: the area under the ROC curve of words that were replaced and misspelled."""
+    del korean
+    runs: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in lines("replaced_words"):
+        runs[row["method"]][row["change"]].append(row["auc"])
+    kinds = ("replaced", "misspelled")
+    cells = (
+        (name, *(mean_cell(some[kind]) for kind in kinds), str(len(some[kinds[0]]))) for name, some in runs.items()
+    )
+    return table(("method", "other words", "misspelled words", "draws"), cells)
+
+
 def facts(korean: bool) -> str:
     """One row for each model and relation: precision of all predictions, of those that are answers, and of a guess."""
     del korean
@@ -337,7 +350,7 @@ def families(korean: bool, size: str) -> str:
     missing = [row.name for row in rows_of(size, Path()) if row.name not in rows]
     note = f"\n{first['budget'] / 1e6:g} million tokens a row, {first['machine']}, {first['date']}: "
     note += f"`python -m benchmarks.families --size {size} --tokens {first['budget']}`\n"
-    note += f"\nNot measured at this size: {', '.join(missing)}.\n" if missing else ""
+    note += f"\nNot measured at this size: {'; '.join(missing)}.\n" if missing else ""
     return table(heads, cells) + note
 
 
@@ -355,6 +368,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "promises": promises,
     "seeds": seeds,
     "embedding-losses": embedding_losses,
+    "replaced-words": replaced_words,
     "facts": facts,
     "families": families,
 }

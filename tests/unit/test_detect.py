@@ -80,7 +80,34 @@ def test_bad_texts(folder: Path, text: str, options: Any, error: type[Exception]
         read_words(package.load(folder), text, **options)
 
 
-def test_a_model_without_the_head_is_refused(folder: Path, bertie: CommandLine) -> None:
+def test_a_masked_language_model_hides_each_word(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All tokens of a word are hidden at once. A text of several batches gives the same as one batch."""
+    start = folder.parent / "start"
+    model, _ = families.load(start, heads=build_objective({"mlm": {}}).heads, seed=3)
+    families.save(model, tmp_path / "mlm", tokenizer=Tokenizer.load(start))
+    loaded = package.load(tmp_path / "mlm", engine="torch")
+    words = read_words(loaded, TEXT)
+    encoding = loaded.tokenizer.encode(TEXT)
+    ids = torch.tensor(encoding.ids)
+    places = [i for i, word in enumerate(encoding.word_ids) if word == encoding.word_ids[1]]  # of abc
+    hidden = ids.clone()
+    hidden[places] = loaded.tokenizer.mask_id
+    with torch.no_grad():
+        output = model.eval().encoder(hidden[None])
+        logits = model.heads["mlm"].logits(output.last_hidden_state[0], model.word_embeddings)
+    expected = logits.log_softmax(-1)[places, ids[places]].mean().exp().item()
+    assert len(places) == 3
+    monkeypatch.setattr("bertie.models.facts.BATCH_TOKENS", 2 * len(ids))
+    small = package.load(tmp_path / "mlm", engine="torch")
+    assert small.runner.facts.batch_tokens == 2 * len(ids)  # two words at once
+    assert [word.probability for word in read_words(small, TEXT)] == pytest.approx(
+        [word.probability for word in words], abs=1e-6
+    )
+    assert words[0].probability == pytest.approx(1 - expected, abs=1e-6)
+    assert [word.word for word in words] == ["abc", "de", ",", "f"]
+
+
+def test_a_model_without_the_heads_is_refused(folder: Path, bertie: CommandLine) -> None:
     code, out, err = bertie("detect", folder.parent / "start", "abc")
     assert (code, out) == (2, "")
     assert "no head for replaced tokens" in err

@@ -52,7 +52,7 @@ def render_markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object
 
 
 TRAINING, TEXT, SCORES, COST = "Training", "Training text", "Scores", "Cost of the training"
-USE = "Use and limits"
+_USE = "Use and limits"
 _Rows = list[tuple[str, str]]
 
 
@@ -129,7 +129,7 @@ def _put_use(model: Path, purpose: str, data: str, config: PretrainConfig | Fine
         "you rely on the model: `bertie evaluate`, `bertie audit`.",
         f"- License: none was stated. The terms of {data} hold, and those of the weights that it started from.",
     )
-    put(model, USE, "\n".join(facts))
+    put(model, _USE, "\n".join(facts))
 
 
 def _decisions(config: FinetuneConfig, results: Json) -> _Rows:
