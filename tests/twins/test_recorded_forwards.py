@@ -3,6 +3,8 @@
 Without a GPU, triton's interpreter runs the kernels on the CPU, and nothing is recorded.
 """
 
+import copy
+import pickle
 from dataclasses import fields, replace
 from typing import Any
 
@@ -130,3 +132,12 @@ def test_a_model_with_a_hook_is_not_recorded() -> None:
     with model.computing_all():
         assert not model.is_plain
     assert model.is_plain
+
+
+def test_an_engine_with_recordings_is_pickled_without_them() -> None:
+    model = model_of("sequence")
+    engine, ids = TorchEngine(model), sequences_of([7, 3])
+    expected = formulas(model, ids, ["mean"])["mean"]
+    assert engine._recorded is not None  # what a GPU records with
+    for again in (pickle.loads(pickle.dumps(engine)), copy.deepcopy(engine)):
+        np.testing.assert_array_equal(formulas(again.model, ids, ["mean"])["mean"], expected)

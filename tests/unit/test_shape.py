@@ -175,13 +175,13 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (68_388, 45_000),
+    core_lines: (68_392, 45_000),
     core_files: (380, 290),
     imports_inside_functions: (54, 60),
-    uses_of_any: (550, 600),
+    uses_of_any: (552, 600),
     asserts: (43, 50),
     longest_function: (70, 80),
-    names_in_several_modules: (30, 60),
+    names_in_several_modules: (29, 60),
     participles_as_names: (23, 0),
     names_of_the_waist: (118, 120),
     joined_packages: (39, 25),

@@ -64,7 +64,7 @@ class NativeEngine(TorchEngine):
         is_int8 = model.int8 and precision == "int8" and target is None
         self.native = _encoder(model) if is_int8 else _built(model, precision, target)
 
-    def __reduce__(self) -> tuple[type["NativeEngine"], tuple["TorchModel", NativePrecision]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         """Pickles and copies the model. The library's own memory is filled again from its weights."""
         return type(self), (self.model, self.native.precision)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -36,6 +36,10 @@ class TorchEngine:
 
     def __init__(self, model: "TorchModel") -> None:
         self.model = model
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles and copies the model. What was recorded for it belongs to this process."""
+        return type(self), (self.model,)
 
     @property
     def facts(self) -> Facts:
