@@ -19,6 +19,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the libraries we compare with mu
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "COLORTERM", "COLUMNS", "LINES"):
     os.environ.pop(name, None)  # a test sets what it is about
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # or every command that a test starts compiles all of its modules
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup has it ignored, in the processes of the tests too
 if not os.path.exists("/dev/nvidia0"):
     os.environ.setdefault(

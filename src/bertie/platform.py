@@ -47,7 +47,7 @@ _MODULES = {
     "runs.model_card": "ModelCard",
     "runs.opening": "ModelFolder",
     "runs.planning": "RunPlan",
-    "safe_yaml": "parse_yaml=parsed",
+    "safe_yaml": "parse_yaml",
     "tasks": "Prediction",
     "tasks.capabilities": "Chooses Spans",
     "text.encoding": "Encoding",
@@ -107,7 +107,7 @@ if TYPE_CHECKING:
     from bertie.runs.model_card import ModelCard
     from bertie.runs.opening import ModelFolder
     from bertie.runs.planning import RunPlan
-    from bertie.safe_yaml import parsed as parse_yaml
+    from bertie.safe_yaml import parse_yaml
     from bertie.tasks import Prediction
     from bertie.tasks.capabilities import Chooses, Spans
     from bertie.text.encoding import Encoding

@@ -25,7 +25,7 @@ def _loader() -> "type[SafeLoader]":
     return Loader
 
 
-def parsed(text: str) -> object:
+def parse_yaml(text: str) -> object:
     """Returns the value of a text. Raises ValueError for one that is not YAML, RecursionError for too deep a one."""
     import yaml
 

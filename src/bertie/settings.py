@@ -211,7 +211,7 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path.resolve() in _seen:
         raise UsageError(f"{path} extends itself, through {' -> '.join(map(str, _seen))}.")
     try:
-        tree = safe_yaml.parsed(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
+        tree = safe_yaml.parse_yaml(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         recipes = (file.stem for folder in RECIPES for file in folder.glob("*.yaml"))
         raise UnknownName(f"{path} is neither a file nor a recipe. {nearest(path.stem, recipes)}") from None
@@ -255,7 +255,7 @@ def scalar(text: str) -> Any:
         with suppress(ValueError):
             return float(text)
     try:
-        return safe_yaml.parsed(text)
+        return safe_yaml.parse_yaml(text)
     except ValueError:
         return text
 

@@ -1,7 +1,7 @@
 """Recipes and pruning.
 
 A `Recipe` is a way to make a model smaller, as a value: layers, heads, neurons kept -> trained on the answers of the
-model they came from -> int8. Pruning removes layers, and the attention heads and feed-forward neurons that matter least.
+model they came from -> int8. Pruning removes layers, and the heads and feed-forward neurons that matter least.
 
     labeled batches -> importance of each head and neuron, second moments of their outputs
                     -> the same number kept in every layer -> smaller matrices, refitted by least squares
