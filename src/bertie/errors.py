@@ -250,10 +250,9 @@ def model_hint(name: str | Path) -> str:
     if "/" in str(name):
         return hub_hint(name)
     names = [*speech.model_names()]
-    if str(name) in names:
-        return f" It is the name of a model, which bertie.load({str(name)!r}) opens."
     listing = "run: bertie download --list" if speech.shell else "call bertie.list_models()."
-    return f" {nearest(name, names)}" * bool(names) + f" To list all models that have a name, {listing}"
+    choices = f" {nearest(name, names)}" * bool(names) + f" To list all models that have a name, {listing}"
+    return f" It is a model's name, which bertie.load({str(name)!r}) opens." if str(name) in names else choices
 
 
 def arguments(*options: str, **others: str) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 # fmt: off
 _MODULES = {
     "api.use": "checked_arguments=checked readable_texts",
+    "compression.prune": "Recipe",
     "compression.quantize": "gptq",
-    "compression.recipe": "Recipe",
     "console": "console",
     "costs.catalog": "ProcessorCatalog=Catalog",
     "data.sequences": "Sequences",
@@ -69,8 +69,8 @@ __all__ = [
 if TYPE_CHECKING:
     from bertie.api.use import checked as checked_arguments
     from bertie.api.use import readable_texts
+    from bertie.compression.prune import Recipe
     from bertie.compression.quantize import gptq
-    from bertie.compression.recipe import Recipe
     from bertie.console import console
     from bertie.costs.catalog import Catalog as ProcessorCatalog
     from bertie.data.sequences import Sequences

@@ -6,7 +6,7 @@ the docstring of its field.
 """
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import is_dataclass
 from os import PathLike, fspath
@@ -16,9 +16,9 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
-from bertie import safe_yaml
 from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.files import read_small, write_bytes
+from bertie.registry import Later
 
 
 def _plain(value: object) -> object:
@@ -84,6 +84,7 @@ class Config(BaseModel):
 
 
 _C = TypeVar("_C", bound=Config)
+_parse_yaml: Later[Callable[[str], object]] = Later("bertie.safe_yaml", "parse_yaml")  # by those who need it alone
 MAX_YAML_BYTES = 1 << 20  # a run config has a few thousand
 RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")  # as installed; in a checkout
 
@@ -199,7 +200,8 @@ def _help(kind: type[Config], where: list[str]) -> str:
 
 def save_settings(config: Config, path: Path) -> None:
     """Writes the resolved config as YAML that `load_config` reads as an equal value."""
-    write_bytes(path, safe_yaml.yaml_text(config.model_dump(mode="json")).encode())
+    write = Later[Callable[[object], str]]("bertie.safe_yaml", "yaml_text").found()
+    write_bytes(path, write(config.model_dump(mode="json")).encode())
 
 
 def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -211,7 +213,7 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path.resolve() in _seen:
         raise UsageError(f"{path} extends itself, through {' -> '.join(map(str, _seen))}.")
     try:
-        tree = safe_yaml.parse_yaml(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
+        tree = _parse_yaml.found()(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         recipes = (file.stem for folder in RECIPES for file in folder.glob("*.yaml"))
         raise UnknownName(f"{path} is neither a file nor a recipe. {nearest(path.stem, recipes)}") from None
@@ -255,7 +257,7 @@ def scalar(text: str) -> Any:
         with suppress(ValueError):
             return float(text)
     try:
-        return safe_yaml.parse_yaml(text)
+        return _parse_yaml.found()(text)
     except ValueError:
         return text
 

@@ -151,7 +151,7 @@ def test_the_splitter_in_corpora(code: Path, tmp_path: Path) -> None:
 
 def test_the_word_splitter_in_a_tokenizer_and_in_search(code: Path, tmp_path: Path) -> None:
     text = tmp_path / "code.txt"
-    text.write_text("\n\n".join(f"call parseHttpRequest{n} or sendHttpAnswer{n}" for n in range(40)))
+    text.write_text("\n\n".join(f"call parseHttpRequest or sendHttpAnswer, page {n}" for n in range(40)))
     out = tmp_path / "tokenizer"
     run(code, "tokenizer", "train", text, "-o", out, "--size", 90, "--word-splitter", "names")
     rows = json.loads(run(code, "tokenizer", "encode", out, "parseHttpRequest", "--json"))

@@ -66,9 +66,9 @@ def test_of_many_choices_an_error_lists_those_that_are_alike():
 
 
 def test_no_command_function_has_twenty_parameters():
-    """Options that commands share are groups (cli/groups.py), or come from the fields of a config (cli/options.py)."""
+    """Options that commands share are groups (apps/cli/groups.py), or fields of a config (apps/cli/options.py)."""
     for path in [
-        *Path(bertie.__file__).parent.glob("cli/*.py"),
+        *Path(bertie.__file__).parent.glob("apps/cli/*.py"),
         *Path(bertie.__file__).parent.glob("apps/*/command*/*.py"),
     ]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -11,7 +11,7 @@ from bertie import families
 from bertie.apps.compress import run as compressing
 from bertie.apps.compress.page import _front
 from bertie.apps.compress.run import CompressionLimits, _beats
-from bertie.compression.recipe import Recipe
+from bertie.compression.prune import Recipe
 from bertie.io.tables import Example
 from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig

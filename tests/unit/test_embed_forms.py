@@ -289,7 +289,8 @@ def test_of_several_processes_each_compares_its_own_texts(tmp_path: Path, monkey
     )
     examples = read_examples(settings)
     assert not any("processes" in one for one in prepare_run(settings, examples).warnings)
-    monkeypatch.setenv("WORLD_SIZE", "2")
+    for name, value in {"WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
     warnings = prepare_run(settings, examples).warnings
     assert any("each of 2 processes compares only its own 2 examples" in one for one in warnings)
     few = settings.model_copy(update={"train": TrainConfig(batch_size=2, steps=1)})

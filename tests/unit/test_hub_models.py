@@ -219,7 +219,7 @@ def test_models_that_come_with_bertie_are_names(model, monkeypatch, tmp_path):
     assert library.load(model.name).tokenizer is not None
     with monkeypatch.context() as patch:
         patch.setattr(speech, "shell", False)
-        with pytest.raises(DataError, match=r"has a name is bertie\.load\(NAME\)\.tokenizer\."):
+        with pytest.raises(DataError, match=r"has a name is bertie\.load_tokenizer\(NAME\)\."):
             library.Tokenizer.load(model.name)
     with pytest.raises(UsageError, match="model is 3; a text or a PathLike was expected"):
         library.load(3)

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 import bertie as library
 from bertie import families
 from bertie.apps.probe.pooling import NOT_A_WORD, pooled, words_of_tokens
-from bertie.errors import NoRows, UsageError
+from bertie.errors import DataError, UsageError
 from bertie.infer.layers import token_vectors
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.facts import Facts
@@ -171,7 +171,7 @@ def test_bad_input_of_token_vectors(encoder: Path, tmp_path: Path, bertie: Comma
     assert code == 3, err
     assert not out.exists()
     assert library.embed(encoder, ["a", " "], tokens=True)[1] is None
-    with pytest.raises(NoRows):
+    with pytest.raises(DataError, match="Text 1: empty text"):
         library.embed(encoder, [" "], tokens=True)
     with pytest.raises(UsageError, match="`tokens=True`"):
         library.embed(encoder, ["a"], from_layers="all")

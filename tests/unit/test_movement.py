@@ -11,7 +11,7 @@ from bertie.compression import learn
 from bertie.compression.distil import StudentLoss, attention_loss, last_qkv
 from bertie.compression.importance import importance, judged
 from bertie.compression.learn import HEADS, LAYERS, NEURONS, Lessons, Masks
-from bertie.compression.recipe import Recipe
+from bertie.compression.prune import Recipe
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.io.tables import Example

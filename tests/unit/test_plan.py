@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bertie import families
@@ -294,7 +295,7 @@ def test_the_speed_of_presets_is_tried_here() -> None:
 
 
 def test_numbers_of_a_large_budget_are_not_cut(bertie: Any) -> None:
-    said = bertie.good("plan", "-c", "pretrain-small-cpu", "--budget", "24h", "--machine", "h100")
+    said = bertie.good("plan", "-c", "pretrain-small-cpu", "--budget", "3000h", "--machine", "h100")
     assert "5.4 T" in said
     assert "\u2026" not in said
 
@@ -358,3 +359,35 @@ def test_a_plan_counts_the_decoder(tmp_path: Path, bertie: Any) -> None:
     assert size == encoder + decoder
     assert flops == pytest.approx(3 * sum(forward_flops(shape, length=128, predicted=0.25).values()))
     assert flops > 1.2 * alone
+
+
+@pytest.mark.parametrize(
+    ("name", "sequences", "length", "tokens", "milliseconds"),
+    [  # of an H200, where rows were 60% full: benchmarks/log/training-speed.md
+        ("bert-mini", 256, 128, 19_600, 4.3),
+        ("bert-base", 256, 128, 19_470, 27.7),
+        ("bert-base", 64, 512, 19_588, 32.7),
+        ("bert-large", 128, 128, 9_836, 45.8),
+    ],
+)
+def test_steps_on_a_gpu_are_as_long_as_measured(
+    name: str, sequences: int, length: int, tokens: int, milliseconds: float
+) -> None:
+    lengths = np.arange(length // 5, length + 1)
+    seen = float((lengths**2).sum() / lengths.sum())  # the mean length over tokens
+    job = Job(families.config(name, pooler=False), (JobPhase(1, tokens / seen, seen, 0.15),))  # type: ignore[arg-type]
+    device = catalog.Catalog.read().device("h200")
+    assert device.memory_tb_s is not None
+    assert 1000 * job.gpu_seconds(device.tflops, device.memory_tb_s) == pytest.approx(milliseconds, rel=0.2)
+    used = device.expected_utilization(job)
+    assert 1000 * device.seconds(job.flops, used=used) == pytest.approx(milliseconds, rel=0.2)
+
+
+def test_small_batches_use_less_of_a_gpu_and_older_gpus_a_constant_share() -> None:
+    config, known = families.config("bert-base"), catalog.Catalog.read()
+    jobs = [Job(config, (JobPhase(1, sequences, 128, 0.15),)) for sequences in (8, 64, 512)]
+    shares = [known.device("h100").expected_utilization(job) for job in jobs]
+    assert 0 < shares[0] < shares[1] < shares[2] < 0.77
+    assert known.device("t4").expected_utilization(jobs[0]) == catalog.UTILIZATION
+    two = Job(config, (JobPhase(1, 64, 128, 0.15, micro=8),))
+    assert known.device("h100").expected_utilization(two) < shares[1]

@@ -175,10 +175,10 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (68_352, 45_000),
-    core_files: (382, 290),
+    core_lines: (68_388, 45_000),
+    core_files: (380, 290),
     imports_inside_functions: (54, 60),
-    uses_of_any: (556, 600),
+    uses_of_any: (550, 600),
     asserts: (43, 50),
     longest_function: (70, 80),
     names_in_several_modules: (30, 60),

@@ -11,7 +11,7 @@ import transformers
 
 import bertie
 from bertie import families
-from bertie.errors import NoRows, UsageError
+from bertie.errors import DataError, UsageError
 from bertie.infer.generate import GenerationConfig, generate
 from bertie.infer.predict import Predictor
 from bertie.io.lines import BadRecord
@@ -243,7 +243,7 @@ def test_a_causal_model_continues_the_text_as_in_its_training(tmp_path: Path) ->
 @pytest.mark.parametrize("text", ["", "  "])
 def test_python_refuses_empty_texts_and_unknown_options(model: Path, text: str) -> None:
     assert bertie.write(model, ["a", text], max_new_tokens=2)[1] is None
-    with pytest.raises(NoRows):
+    with pytest.raises(DataError, match="1: empty text"):
         bertie.write(model, [text], max_new_tokens=2)
     with pytest.raises(UsageError, match=r"max_tokens.*Did you mean"):
         bertie.write(model, ["a"], max_tokens=2)

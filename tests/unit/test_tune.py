@@ -372,8 +372,8 @@ def test_what_mattered_is_told_from_enough_trials(config: FinetuneConfig, tmp_pa
                 )
             )
             if lr == 1:
-                assert module._importance(library, study) == {}
-    shares = module._importance(library, study)["importance"]
+                assert module._importance(study) == {}
+    shares = module._importance(study)["importance"]
     assert shares["optim.lr"] > 0.9 > 0.1 > shares["epochs"]
 
 

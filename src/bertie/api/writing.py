@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bertie.errors import NoRows, UsageError
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
-from bertie.infer.written import WrittenWords
+from bertie.infer.texts import WrittenWords
 from bertie.io.tables import Example
 from bertie.models.generation import GenerationConfig
 

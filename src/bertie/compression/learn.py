@@ -36,8 +36,7 @@ from torch import Tensor, nn
 from bertie.compression import importance
 from bertie.compression.distil import StudentLoss, distil
 from bertie.compression.importance import judged
-from bertie.compression.prune import check_prunable, narrowed, prune
-from bertie.compression.recipe import Recipe
+from bertie.compression.prune import Recipe, check_prunable, narrowed, prune
 from bertie.errors import UsageError
 from bertie.files import atomic_write
 from bertie.infer.predict import Predictor

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import torch
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
@@ -19,7 +19,10 @@ from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.nn import machine
 from bertie.settings import read_yaml
 
-UTILIZATION = 0.4  # of the peak rate; 0.2 to 0.45 is usual for encoders of this kind on one GPU
+if TYPE_CHECKING:
+    from bertie.costs.job import Job
+
+UTILIZATION = 0.4  # of the peak rate, of a device whose memory speed is unknown
 PROCESSOR_UTILIZATION = 0.5  # of the rate of matrix products
 
 
@@ -28,7 +31,7 @@ def utilization(flops: float, seconds: float, tflops: float, count: int = 1) -> 
     return flops / (seconds * tflops * 1e12 * count)
 
 
-def seconds(flops: float, tflops: float, *, count: int = 1, used: float = UTILIZATION) -> float:
+def seconds(flops: float, tflops: float, *, count: int = 1, used: float) -> float:
     """Returns the time of `flops` operations on `count` devices at a share `used` of their peak rate."""
     return flops / (tflops * 1e12 * count * used)
 
@@ -61,7 +64,10 @@ STRICT = ConfigDict(extra="forbid")
 @with_config(STRICT)
 @dataclass(frozen=True)
 class Device:
-    """A processor. tflops: dense products in 16 bit, TFLOP/s; watts: power; price: USD per hour, lowest and highest."""
+    """A processor. tflops: dense products in 16 bit, TFLOP/s; watts: power; price: USD per hour, lowest and highest.
+
+    utilization: the share of the peak rate that training reaches; None: it depends on the run.
+    """
 
     name: str
     tflops: Positive
@@ -70,7 +76,7 @@ class Device:
     memory_tb_s: Positive | None = None
     price: _Range | None = None
     bf16: bool = True
-    utilization: Annotated[float, Field(gt=0, le=1)] = UTILIZATION
+    utilization: Annotated[float, Field(gt=0, le=1)] | None = None
 
     LOAD: ClassVar[float] = 0.8  # of the board power while training
     THREAD_WATTS: ClassVar[float] = 4.0  # of a processor for each busy thread: 65 W of 16 and 360 W of 192 are usual
@@ -83,9 +89,17 @@ class Device:
         name, tflops = f"this processor, {counted(threads, 'thread')}", max(rates.fp32, rates.bf16) * threads / 1000
         return cls(name, tflops, cls.THREAD_WATTS * threads, memory, utilization=PROCESSOR_UTILIZATION)
 
-    def seconds(self, flops: float, *, count: int = 1, used: float | None = None) -> float:
+    def expected_utilization(self, job: "Job", count: int = 1) -> float:
+        """Returns the share of the peak rate that a run on some devices reaches, at most."""
+        if self.utilization is not None:
+            return self.utilization
+        if self.memory_tb_s is None or not self.bf16:
+            return UTILIZATION
+        return utilization(job.flops, job.gpu_seconds(self.tflops, self.memory_tb_s, count), self.tflops, count)
+
+    def seconds(self, flops: float, *, count: int = 1, used: float) -> float:
         """Returns the time of operations on some devices at a share `used` of their peak rate."""
-        return seconds(flops, self.tflops, count=count, used=self.utilization if used is None else used)
+        return seconds(flops, self.tflops, count=count, used=used)
 
     def energy_kwh(self, seconds: float, *, count: int = 1, pue: float = 1.0) -> float:
         """Returns the energy of some devices while training. Source: Strubell et al. 2019, equation 1."""

@@ -1,5 +1,6 @@
 """A pre-training run as the planner sees it: the model, the phases, and the operations and memory that follow."""
 
+import math
 from dataclasses import dataclass
 
 from bertie.models.config import EncoderConfig
@@ -10,6 +11,10 @@ STATE = 16  # bytes a parameter: weight, gradient and two moments in float32
 COPY = 2  # bytes a parameter: the weights in 16 bit
 ACTIVATION = 52  # bytes a hidden unit, token and layer in 16 bit; fitted, see docs/plan.md
 LOGIT = 8  # bytes: a logit and its gradient in float32
+_RATE = 0.77  # of a GPU's peak, that large products reach
+_TRAFFIC = 217  # bytes of memory traffic beside products: of a token, hidden unit and layer
+_UPDATE = 46  # the same of a parameter: optimizer, clipping, and the copy in 16 bit
+_LAYER_S, _PASS_S = 0.19e-3, 1.8e-3  # seconds of small kernels: of a layer, and of everything else in a pass
 _FIXED_BYTES = 80e6  # bytes: work space of kernels, and the batches
 
 
@@ -72,6 +77,24 @@ class Job:
         once = forward_flops(self.config, length=phase.length, predicted=phase.predicted, **more)
         parts = {name: BACKWARD * each for name, each in once.items()}
         return {**parts, "other modules": phase.extra} if phase.extra else parts
+
+    def gpu_seconds(self, tflops: float, memory_tb_s: float, count: int = 1) -> float:
+        """Returns the time of the run in 16 bit on NVIDIA GPUs, each with its share of every step.
+
+        The constants are fitted to steps of three sizes on an H200; see docs/plan.md. Several GPUs add no time of their
+        own here, which was never measured.
+        """
+        config, total = self.config, 0.0
+        for phase in self.phases:
+            sequences = phase.sequences / count
+            tokens, passes = sequences * phase.length, math.ceil(sequences / (phase.micro or sequences))
+            decoded = phase.predicted if phase.decoded is None else phase.decoded
+            layers = config.num_hidden_layers + (config.num_decoder_layers or 0) * decoded
+            products = tokens * self.flops_per_token(phase) / (_RATE * tflops * 1e12)
+            traffic = _TRAFFIC * config.hidden_size * layers * tokens + _UPDATE * self.parameters
+            small = passes * (_LAYER_S * layers + _PASS_S)
+            total += phase.steps * (products + traffic / (memory_tb_s * 1e12) + small)
+        return total
 
     @property
     def peak(self) -> dict[str, float]:

@@ -64,9 +64,8 @@ class Suspect:
 
     def shown(self, most: int = 200) -> JsonObject:
         """Returns the row for a report: its texts in one, cut to `most` characters."""
-        text = " | ".join(self.example.texts)
-        shortened = text if len(text) <= most else f"{text[:most]} ..."
-        return {"line": self.example.line, "label": str(self.example.label), **self.as_json(), "text": shortened}
+        text, own = " | ".join(self.example.texts), {"line": self.example.line, "label": str(self.example.label)}
+        return {**own, **self.as_json(), "text": text[:most] + " ..." * (len(text) > most)}
 
 
 def suspects(task: Task, train: Sequence[Example], predict: Predict | None = None) -> list[Suspect]:

@@ -236,7 +236,7 @@ def _errors(name: str) -> Iterator[None]:
     try:
         yield
     except errors.OfflineModeIsEnabled:
-        raise NoNetwork("HF_HUB_OFFLINE forbids the network. Unset it to download or upload.") from None
+        raise UsageError("HF_HUB_OFFLINE forbids the network. Unset it to download or upload.") from None
     except errors.GatedRepoError:
         raise NoAccess(
             f"{name} asks for consent. Give it on its page, then set HF_TOKEN or run: hf auth login"

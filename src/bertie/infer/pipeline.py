@@ -16,8 +16,7 @@ from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError, UnknownLabel, UnknownName, UsageError, WrongModel, nearest
 from bertie.infer.engine import Array, check_max_length
 from bertie.infer.fill import join_letters_after_masks
-from bertie.infer.texts import Text, TextRow
-from bertie.infer.written import WrittenWords
+from bertie.infer.texts import Text, TextRow, WrittenWords
 from bertie.io.lines import BadRecord
 from bertie.io.markup import without_markup
 from bertie.io.table_format import TableFormat

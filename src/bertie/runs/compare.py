@@ -59,8 +59,8 @@ class RunComparison:
         root = self.folders[0].parent
         results = read_results(root) if len(self.folders) > 1 and (root / RESULTS).exists() else {}
         if "folds" in results:
-            own = {"folds": len(self.folders), **results["fitted"]}
-            settings = {name: value for name, value in settings.items() if name not in OF_FOLDS} | flatten(own)
+            settings = {name: value for name, value in settings.items() if name not in OF_FOLDS}
+            settings |= flatten({"folds": len(self.folders), **results["fitted"]})
         return settings
 
     @cached_property

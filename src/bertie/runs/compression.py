@@ -11,8 +11,7 @@ import numpy as np
 
 from bertie.compression.gate import CalibrationTexts, Fidelity
 from bertie.compression.learn import Lessons
-from bertie.compression.prune import prune
-from bertie.compression.recipe import Recipe
+from bertie.compression.prune import Recipe, prune
 from bertie.costs.meter import Rapl
 from bertie.data.sequences import Sequences
 from bertie.infer.batching import run_batches

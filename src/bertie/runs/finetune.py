@@ -5,9 +5,7 @@
 The task defines examples, labels, head, loss and metrics (tasks/base.py). Devlin et al. 2018, 4.1 and A.3.
 `run_finetune` is one run. `finetune_seeds` repeats it with several seeds, since scores on small data sets vary (Dodge
 et al. 2020). `run_finetune_against` compares two start models: the same fine-tuning from both, seed by seed.
-
-first/, second/   a run of several seeds from each model
-compare.json      what `bertie compare` prints of the two       compare.html   its page
+They are in first/ and second/, and the comparison in compare.json and compare.html.
 """
 
 import shutil

@@ -16,14 +16,14 @@ from bertie.runs.usage import energy_in_words
 from bertie.train import precision
 from bertie.train.rendezvous import world_size
 
-LEAST_UTILIZATION = 0.05  # of a GPU: a model of 6 layers of 384 had 0.08 on an H100, benchmarks/log/training-speed.md
+_SPREAD = 0.25  # of times on a GPU: the formula was up to 22% too low on an H200, other GPUs were not measured
 
 
 @dataclass(frozen=True)
 class RunForecast:
     """The cost of a run on this machine. parts: seconds.
 
-    low_s, high_s: from the quartiles of the tried steps; without a trial, from the usual and the least utilization.
+    low_s, high_s: from the quartiles of the tried steps; without a trial, a quarter less and more on a GPU.
 
     peak_bytes: of the process on a CPU, of tensors on a GPU; computed_bytes: the same by the formula of docs/plan.md.
     kwh and its method: as `plan.meter.Usage` has them. source: what the forecast rests on. step_s: seconds of a step of
@@ -106,11 +106,11 @@ def _from_rates(work: Work) -> RunForecast:
     gpu = catalog.find_device(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
     threads, rates = torch.get_num_threads(), machine.cpu_rates()
     tflops = gpu.tflops if gpu else threads * max(rates.fp32, rates.bf16) / 1000
-    used = catalog.UTILIZATION if gpu else catalog.PROCESSOR_UTILIZATION
+    used = gpu.expected_utilization(work.job) if gpu else catalog.PROCESSOR_UTILIZATION
     seconds = catalog.seconds(sum(phase.steps * phase.flops for phase in work.phases), tflops, used=used)
-    longest = seconds * used / LEAST_UTILIZATION if gpu else seconds
+    least, most = (seconds * (1 - _SPREAD), seconds * (1 + _SPREAD)) if gpu else (seconds, seconds)
     watts = catalog.Device.LOAD * gpu.watts if gpu else catalog.Device.THREAD_WATTS * threads
     memory = work.computed_bytes
     method, source = "estimated (from the power of the device)", "from the peak rate of this machine, without a trial"
     kwh = watts * seconds / meter.JOULES
-    return RunForecast(seconds, seconds, longest, {"steps": seconds}, memory, memory, kwh, method, source)
+    return RunForecast(seconds, least, most, {"steps": seconds}, memory, memory, kwh, method, source)

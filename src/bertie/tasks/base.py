@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self, cast
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -213,18 +213,18 @@ class Task(Reader, Learner, Answerer, View):
             if name not in known:
                 raise UnknownName(f"This task has no option {name!r}. {nearest(name, known)}")
         try:  # via JSON, where tuples are lists
-            task: Self = _adapter(cls).validate_json(json.dumps({"labels": labels, **settings}, default=str))
+            task = _adapter(cls).validate_json(json.dumps({"labels": labels, **settings}, default=str))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise UsageError(
                 f"Task option {where}: {first['msg']} (the value is {str(first['input'])[:80]!r})."
             ) from None
-        return task
+        return cast(Self, task)
 
 
 @cache
-def _adapter(task: type[Task]) -> TypeAdapter[Any]:  # milliseconds, and a service makes a task for each call
+def _adapter(task: type[Task]) -> TypeAdapter[Task]:  # milliseconds, and a service makes a task for each call
     return TypeAdapter(task)
 
 

@@ -55,7 +55,7 @@ class Commands(typer.Typer):
 
         def decorate(command: Callable[..., object]) -> Callable[..., object]:
             @wraps(command)
-            def run(**values: Any) -> Any:
+            def run(**values: Any) -> object:
                 console.call = (command.__name__, values)
                 try:
                     return command(**{name: value for name, value in values.items() if name not in SHARED_OPTIONS})

@@ -17,7 +17,7 @@ _READING_SETTINGS = ("format", "text", "encoding")  # settings that change which
 
 
 @configured(
-    "bertie.runs.corpora:CorpusRecipe",
+    "corpus",
     format="format",
     text="text",
     encoding="encoding",

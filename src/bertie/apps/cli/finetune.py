@@ -1,7 +1,7 @@
 """`bertie finetune`: a model for one task, from labeled examples and a pre-trained model."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -40,7 +40,7 @@ FewShot = Annotated[
 StartModel = Annotated[str | None, typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint.")]
 
 
-@configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
+@configured("finetune", **SETTINGS)
 def finetune_command(
     given: OptionValues,
     model: StartModel = None,
@@ -102,7 +102,7 @@ def finetune_command(
       bertie finetune models/base --against runs/domain --train reviews.csv --seeds 5 -o runs/worth
     """
     start, texts = start_of(model, overrides)
-    settings: dict[str, Any] = {"settings": given, "overrides": texts, "config": config, "few_shot": few_shot}
+    settings: OptionValues = {"settings": given, "overrides": texts, "config": config, "few_shot": few_shot}
     if folds and (dry_run or against):
         raise UsageError(f"--folds does not work with {'--dry-run' if dry_run else '--against'}. Omit one of them.")
     if dry_run:

@@ -1,39 +1,45 @@
 """Options made from the fields of a config: the help is the field's docstring, the default is the field's default.
 
     @app.command()
-    @configured("bertie.runs.config:PretrainConfig", corpus="corpus", seed="train.seed")
+    @configured("pretrain", corpus="corpus", seed="train.seed")
     def pretrain(given: OptionValues, overrides: Overrides = None, ...): ...
 
-`given` has the values that the user passed, by the dotted key of the setting. Fields are read from the source code,
-since importing pydantic and the configs would make --help slow.
+`given` has the values that the user passed, by the dotted key of the setting. What the fields are is in settings.json,
+since importing pydantic and the configs would make --help slow. A test holds the file to the configs, and writes it.
 """
 
-import ast
 import inspect
-import re
+import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
-import bertie
 from bertie.apps.cli.app import with_parameters
 from bertie.platform import UsageError
 
 OptionValues = dict[str, Any]
+SETTINGS_FILE = Path(__file__).with_name("settings.json")
 TYPES = {"str": str, "int": int, "float": float, "bool": bool}
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A field of a config, read from its source code. default: None where it has none or an empty one."""
+class Setting(NamedTuple):
+    """A field of a config. type: "str", "int", "float", "bool" or "list". default: None where it has none."""
 
     type: str
+    choices: Sequence[str]
     default: object
     help: str
+
+
+@cache
+def _read_settings() -> dict[str, dict[str, Setting]]:
+    """Returns the fields of each config by their dotted keys."""
+    table = json.loads(SETTINGS_FILE.read_bytes())
+    return {name: {key: Setting(*row) for key, row in rows.items()} for name, rows in table.items()}
 
 
 @dataclass(frozen=True)
@@ -51,12 +57,12 @@ class Flag:
 
 
 def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., object]], Callable[..., object]]:
-    """Decorator: adds an option per setting of a config ("module:Class").
+    """Decorator: adds an option per setting of a config: "corpus", "pretrain" or "finetune".
 
     The command receives the values as `given`. options: parameter name -> dotted key, or a `Flag`.
     """
     flags = {name: key if isinstance(key, Flag) else Flag(key) for name, key in options.items()}
-    annotations = {name: _option(name, flag, setting(config, flag.key)) for name, flag in flags.items()}
+    annotations = {name: _option(name, flag, _read_settings()[config][flag.key]) for name, flag in flags.items()}
 
     def decorate(command: Callable[..., object]) -> Callable[..., object]:
         signature = inspect.signature(command)
@@ -67,7 +73,7 @@ def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., ob
         ]
 
         @wraps(command)
-        def run(**values: Any) -> Any:
+        def run(**values: Any) -> object:
             texts = {name: value for name in flags if (value := values.pop(name)) not in (None, [])}
             _check_once([flags[name].key for name in texts], values.get("overrides") or [])
             return command({flags[name].key: _value(flags[name], value) for name, value in texts.items()}, **values)
@@ -91,7 +97,7 @@ def grouped(command: Callable[..., object]) -> Callable[..., object]:
         options += [] if name in groups else [parameter.replace(kind=keyword)]
 
     @wraps(command)
-    def run(**values: Any) -> Any:
+    def run(**values: Any) -> object:
         chosen = {name: kind(**{f.name: values.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
         return command(**values, **chosen)
 
@@ -100,19 +106,16 @@ def grouped(command: Callable[..., object]) -> Callable[..., object]:
 
 def _option(name: str, flag: Flag, setting: Setting) -> object:
     declared = flag.name or "--" + name.rstrip("_").replace("_", "-")
-    base = setting.type.removesuffix(" | None")
-    several = base.startswith("tuple") and flag.read is None
-    kind: object = (list[str] if several else TYPES.get(base, str)) | None
-    if base == "bool":
-        declared = f"{declared}/--no-{declared.removeprefix('--')}"
+    several = setting.type == "list" and flag.read is None
+    kind: object = (list[str] if several else TYPES.get(setting.type, str)) | None
     default: Any = flag.default or setting.default
-    if base == "bool":
+    if setting.type == "bool":
+        declared = f"{declared}/--no-{declared.removeprefix('--')}"
         default = {True: "yes", False: "no"}.get(default, default)
-    if isinstance(default, tuple):
+    if isinstance(default, list):
         default = ", ".join("the current folder" if one == "." else str(one) for one in default)
-    choices = ", ".join(ast.literal_eval(f"({base[8:-1]},)")) if re.fullmatch(r"Literal\[[^]]*\]", base) else ""
-    shown = setting.help + (f" One of {choices}." if choices else "")
-    shown += f" Default: {default}." if default not in (None, "", {}) else ""
+    shown = setting.help + (f" One of {', '.join(setting.choices)}." if setting.choices else "")
+    shown += f" Default: {default}." if default not in (None, "") else ""
     return Annotated[kind, typer.Option(declared, metavar=flag.metavar, help=shown)]
 
 
@@ -125,54 +128,3 @@ def _check_once(keys: Sequence[str], overrides: Sequence[str]) -> None:
 
 def _value(flag: Flag, value: Any) -> object:
     return flag.read(value) if flag.read else value
-
-
-# Reading fields from source ------------------------------------------------------------------------------------------
-
-
-@cache
-def setting(config: str, key: str) -> Setting:
-    """Returns the field of a config with a dotted key. Raises KeyError for an unknown key."""
-    module, _, name = config.partition(":")
-    first, _, rest = key.partition(".")
-    body = _class(module, name).body
-    for node, after in zip(body, [*body[1:], None], strict=True):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == first:
-            if rest:
-                inner = setting(f"{module}:{ast.unparse(node.annotation)}", rest)
-                keywords = node.value.keywords if isinstance(node.value, ast.Call) else []
-                own = next((_default(one.value) for one in keywords if one.arg == rest), inner.default)
-                return replace(inner, default=own)
-            said = after.value if isinstance(after, ast.Expr) else None
-            help = said.value if isinstance(said, ast.Constant) else ""
-            text = " ".join(str(help).split()).partition(" Source: ")[0]
-            return Setting(ast.unparse(node.annotation), _default(node.value), text)
-    for base in _class(module, name).bases:
-        if isinstance(base, ast.Name) and base.id != "Config":
-            return setting(f"{module}:{base.id}", key)
-    raise KeyError(f"{config} has no field {key}")
-
-
-def _class(module: str, name: str) -> ast.ClassDef:
-    """Returns the definition of a class in the module, or in the module that it is imported from."""
-    for node in _tree(module).body:
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            return node
-        if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
-            return _class(node.module, name)
-    raise KeyError(f"{module} has no class {name}")
-
-
-@cache
-def _tree(module: str) -> ast.Module:
-    path = Path(bertie.__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def _default(value: ast.expr | None) -> object:
-    if isinstance(value, ast.Call):  # Field(0.8, gt=0)
-        value = value.args[0] if value.args else None
-    try:
-        return None if value is None else ast.literal_eval(value)
-    except ValueError:
-        return None

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,7 +13,7 @@ from bertie.platform import NAMED_SETTINGS, UsageError, console
 
 
 @configured(
-    "bertie.runs.config:PretrainConfig",
+    "pretrain",
     corpus="corpus",
     features="features.column",
     tokenizer="tokenizer",
@@ -65,7 +65,7 @@ def pretrain_command(
       bertie pretrain --from runs/tiny -o runs/again
       torchrun --nproc-per-node 2 -m bertie pretrain -c runs/tiny/run.yaml -o runs/two
     """
-    settings: dict[str, Any] = {"settings": given, "overrides": overrides or [], "config": config, "from_": from_}
+    settings: OptionValues = {"settings": given, "overrides": overrides or [], "config": config, "from_": from_}
     settings |= {"minutes": minutes, "output": output, "overwrite": overwrite}
     if dry_run:
         plan = bertie.plan_pretrain(trial=trial, **settings)

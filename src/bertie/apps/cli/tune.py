@@ -11,7 +11,7 @@ from bertie.apps.cli.options import OptionValues, configured
 from bertie.platform import UsageError, console
 
 
-@configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
+@configured("finetune", **SETTINGS)
 def tune_command(
     given: OptionValues,
     model: StartModel = None,

@@ -12,12 +12,12 @@ USABLE = 0.92  # of a device's memory; the rest is the driver's and the librarie
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a forecast rests on besides the job. country: of the power grid;
-    price: USD per device and hour, instead of the catalog's."""
+    """What a forecast rests on besides the job. country: of the power grid; utilization: None for what the device
+    reaches with the job; price: USD per device and hour, instead of the catalog's."""
 
     country: str
     count: int
-    utilization: float
+    utilization: float | None
     pue: float = PUE
     price: float | None = None
 
@@ -26,10 +26,11 @@ class Assumptions:
 class Forecast:
     """Estimates for one device, by its name. kwh and kg are means of a range from half to twice the number.
 
-    sequences: the largest micro-batch that fits in its memory; 0: the job does not fit.
+    sequences: the largest micro-batch that fits in its memory; 0: the job does not fit. utilization: of the peak rate.
     """
 
     device: str
+    utilization: float
     memory_gb: float
     seconds: float
     kwh: float
@@ -46,13 +47,15 @@ class Forecast:
 def forecast(plan: RunPlan, key: str, assumptions: Assumptions, known: ProcessorCatalog) -> Forecast:
     """Returns the time, energy, CO2 and price of a run on `assumptions.count` devices. key: in the catalog."""
     job, device = plan.job, known.device(key)
-    seconds = device.seconds(job.flops, count=assumptions.count, used=assumptions.utilization)
+    used = assumptions.utilization or device.expected_utilization(job, assumptions.count)
+    seconds = device.seconds(job.flops, count=assumptions.count, used=used)
     hours = seconds / 3600
     kwh = device.energy_kwh(seconds, count=assumptions.count, pue=assumptions.pue)
     price = device.price if assumptions.price is None else (assumptions.price, assumptions.price)
     dollars = None if price is None else (price[0] * hours * assumptions.count, price[1] * hours * assumptions.count)
     return Forecast(
         device.name,
+        used,
         device.memory_gb,
         seconds,
         kwh,

@@ -27,7 +27,8 @@ def render_plan_page(
     report.tiles(tiles)
     _bill(report, plan)
     _machines(report, forecasts, assumptions_of)
-    _sources(report, next(iter(forecasts)), assumptions_of, known)
+    key, first = next(iter(forecasts.items()))
+    _sources(report, key, assumptions_of, known, first.utilization)
     return report.footer(docs="plan")
 
 
@@ -87,7 +88,7 @@ def _machines(report: Report, forecasts: Mapping[str, Forecast], assumptions_of:
     report.charts(charts)
 
 
-def _sources(report: Report, key: str, assumptions_of: Given, known: ProcessorCatalog) -> None:
+def _sources(report: Report, key: str, assumptions_of: Given, known: ProcessorCatalog, used: float) -> None:
     one, device, grid = assumptions_of(key), known.device(key), known.grid(assumptions_of(key).country)
     rows = [
         ["operations", "L(8h² + 4hf) + 4Lhs + m(2h² + 2hV) per token forward, times 3", "bertie help plan"],
@@ -97,7 +98,7 @@ def _sources(report: Report, key: str, assumptions_of: Given, known: ProcessorCa
             "Korthikanti et al. 2022 for the form; bertie help plan for the constants",
         ],
         ["peak rates, power, memory of devices", "dense 16-bit products", "the makers' data sheets"],
-        ["utilization", f"{one.utilization:g}", "usual for encoders: 0.2 to 0.45 on one GPU; --utilization"],
+        ["utilization", f"{used:.2g}", "from products, memory traffic and small kernels of a step; --utilization"],
         ["power of a GPU", f"{device.LOAD:.0%} of the board power", "an assumption"],
         ["power of this processor", f"{device.THREAD_WATTS:g} W per thread", "an assumption"],
         ["PUE, power of the data center per power of its computers", f"{one.pue:g}", "Strubell et al. 2019; --pue"],

@@ -32,10 +32,12 @@ def presets_within(
     """
     rows: list[dict[str, Any]] = []
     plans, device = _sizes(config), known.device(key)
-    used = tried_utilizations(plans) if tried else dict.fromkeys(plans, assumptions.utilization)
+    used_everywhere, count = assumptions.utilization, assumptions.count
+    computed = {name: used_everywhere or device.expected_utilization(plan.job, count) for name, plan in plans.items()}
+    used = tried_utilizations(plans) if tried else computed
     for name, plan in plans.items():
         job = plan.job
-        share = seconds / device.seconds(job.flops, count=assumptions.count, used=used[name])
+        share = seconds / device.seconds(job.flops, count=count, used=used[name])
         tokens = int(job.tokens * share)
         layers = job.layer_parameters
         rows.append(
