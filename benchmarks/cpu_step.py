@@ -9,7 +9,7 @@ says which operations run, by their own time. What no operation accounts for is 
 import json
 import sys
 import time
-from collections import Counter
+from collections import defaultdict
 from typing import Any
 
 import torch
@@ -66,7 +66,7 @@ def measure(name: str, batch_size: int, length: int) -> list[dict[str, Any]]:
         for number in range(WARMUP + MEASURED, WARMUP + 2 * MEASURED):
             step(number)
         profiled = (time.perf_counter() - began) / MEASURED
-    spent: Counter[str] = Counter()
+    spent: defaultdict[str, float] = defaultdict(float)
     for event in seen.events() or []:
         part, back = "", False
         parent = event
@@ -89,7 +89,7 @@ def measure(name: str, batch_size: int, length: int) -> list[dict[str, Any]]:
         "tokens_per_s": round(tokens / MEASURED / seconds),
         "ms": round(1000 * seconds, 2),
         "ms_profiled": round(1000 * profiled, 2),
-        "shares": {label: round(value / total, 4) for label, value in spent.most_common()},
+        "shares": {label: round(value / total, 4) for label, value in sorted(spent.items(), key=lambda item: -item[1])},
         "machine": harness.machine("cpu"),
     }
     return [line]
