@@ -10,7 +10,6 @@ import sys
 import tomllib
 import zipfile
 from pathlib import Path
-from typing import Any
 
 BERTIE = Path(sys.executable).with_name("bertie")
 
@@ -70,13 +69,13 @@ def python(site: Path | None, script: str) -> str:
     return run(site, "-c", script, program=sys.executable)
 
 
-def answer_of_server(site: Path | None, model: object, text: str, **options: str) -> Any:
-    """Serves a model where the packages of a folder are installed. -> what /predict answers to one text"""
+def answer_of_server(site: Path | None, model: object, text: str, **options: str) -> object:
+    """Serves a model where the packages of a folder are installed. -> the label of /answer for a text"""
     script = f"""
 import json, urllib.request, bertie
 with bertie.serve({{"m": {str(model)!r}}}, port=0, **{options!r}) as server:
     body = json.dumps({{"inputs": {text!r}}}).encode()
-    request = urllib.request.Request(f"{{server.url}}/predict", body, {{"Content-Type": "application/json"}})
+    request = urllib.request.Request(f"{{server.url}}/answer", body, {{"Content-Type": "application/json"}})
     print(json.dumps(json.load(urllib.request.urlopen(request))))
 """
-    return json.loads(python(site, script).splitlines()[-1])
+    return json.loads(python(site, script).splitlines()[-1])["answers"][0]["label"]

@@ -80,9 +80,7 @@ def test_the_package_of_the_page(stars: Path) -> None:
     run(site, "export", stars / "run" / "model", "-o", stars / "onnx")
     labels = run(site, "predict", stars / "onnx", stars / "new.txt", "-q")
     assert [json.loads(line)["label"] for line in labels.splitlines()] == ["1", "3"]
-    served = [answer_of_server(site, stars / place, "a z c z b d") for place in ("run/model", "onnx")]
-    assert served[0] == served[1]
-    assert "3" in json.dumps(served[0])
+    assert [answer_of_server(site, stars / place, "a z c z b d") for place in ("run/model", "onnx")] == ["3", "3"]
 
     told = run(None, "predict", stars / "run" / "model", stars / "new.txt", code=3)
     assert "trained for the task 'ordinal'" in told
