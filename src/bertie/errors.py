@@ -94,6 +94,10 @@ def in_python(message: str) -> str:
     return "".join(part if number % 2 else OPTION.sub(argument, part) for number, part in enumerate(parts))
 
 
+class Diverged(BertieError, code="diverged"):
+    """The loss or a gradient is not finite. The last checkpoint is intact. Exit code 1."""
+
+
 class UsageError(BertieError, code="usage"):
     """An argument is wrong: an unknown name, key or flag, or a value out of range. Exit code 2."""
 

@@ -12,11 +12,10 @@ import pytest
 import torch
 from filelock import FileLock
 
-from bertie.errors import DataError, Stopped, UsageError
+from bertie.errors import DataError, Diverged, Stopped, UsageError
 from bertie.train import log
 from bertie.train.loop import temporary_run
 from bertie.train.prefetch import ahead
-from bertie.train.step_metrics import Diverged
 from nano import NanoSource, assert_same_run, nano_fit, nano_model
 
 

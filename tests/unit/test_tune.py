@@ -15,7 +15,7 @@ import pytest
 
 import bertie
 from bertie import checksums
-from bertie.errors import DataError, Stopped, UsageError, speech
+from bertie.errors import DataError, Diverged, Stopped, UsageError, speech
 from bertie.runs import confirmation
 from bertie.runs import tune as module
 from bertie.runs.config import FinetuneConfig
@@ -24,7 +24,6 @@ from bertie.runs.tune import folder_name, run_tune
 from bertie.runs.verify import verify_folder
 from bertie.train.callbacks import Callback, TrainingRun
 from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.step_metrics import Diverged
 from toys import toy_model
 
 pytest.importorskip("optuna")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bertie.data.batch import Batch
-from bertie.errors import UsageError
+from bertie.errors import WrongModel
 from bertie.infer.engine import Array, Sequences
 from bertie.infer.generate import generate, stream
 from bertie.infer.recorded import RecordedForwards
@@ -102,7 +102,7 @@ class TorchEngine:
         """Yields the tokens of one text as they are generated. output: of `written_output`."""
         writing, was_training = writing_of(output), self.model.training
         if writing is None:
-            raise UsageError(f"{output} is not generated.")
+            raise WrongModel(f"{output} is not generated.")
         self.model.eval()
         try:
             yield from stream(self.model, torch.from_numpy(ids.input_ids).long().to(self.model.device), writing)
@@ -155,5 +155,5 @@ class TorchEngine:
         else:
             array = getattr(output, name)
         if not isinstance(array, torch.Tensor):
-            raise UsageError(f"The model has no {name}.")
+            raise WrongModel(f"The model has no {name}.")
         return array

@@ -21,7 +21,7 @@ import xxhash
 from rich.markup import escape
 
 from bertie.console import console
-from bertie.errors import BadFile, BertieError, DataError, NoPackage, UsageError
+from bertie.errors import BadFile, BertieError, DataError, Diverged, NoPackage, UsageError
 from bertie.files import JsonObject, read_journal
 from bertie.models.files import hash_model_folder
 from bertie.runs.config import EPOCHS_HINT, FinetuneConfig
@@ -41,7 +41,6 @@ from bertie.tasks.source import steps_of
 from bertie.train import log
 from bertie.train.callbacks import Callback, TrainingRun
 from bertie.train.resume import FREE_SETTINGS, check_unchanged
-from bertie.train.step_metrics import Diverged
 
 if TYPE_CHECKING:
     import optuna

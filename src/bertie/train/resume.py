@@ -9,7 +9,7 @@ from pathlib import Path
 
 import xxhash
 
-from bertie.errors import UnknownName, UsageError, nearest
+from bertie.errors import OtherSettings, OutputExists, UnknownName, UsageError, nearest
 from bertie.settings import flatten
 from bertie.train import checkpoint, log
 from bertie.train.checkpoint import Checkpoint
@@ -41,20 +41,20 @@ def find_checkpoint(run: Path, resume: str) -> Checkpoint | None:
         return newest
     if resume == "never":
         if any(run.glob("checkpoint-*")) or (run / log.METRICS).exists():
-            raise UsageError(
+            raise OutputExists(
                 f"{run} contains a run. Choose another folder, resume it (--resume auto), or replace it (--overwrite)."
             )
         return None
     chosen = checkpoint.verify_checkpoint(Path(resume))
     if chosen.belongs_to(run):
         if newest is not None and newest.step > chosen.step:
-            raise UsageError(
+            raise OutputExists(
                 f"{run} has the later {newest.folder.name}. Resuming from {chosen.folder.name} there would "
                 f"mix two runs. Use another folder: -o NEW --resume {chosen.folder}"
             )
     elif newest is not None:
         if not _has_history(run, chosen):
-            raise UsageError(f"{run} has its own checkpoints. Choose another folder, or --resume auto.")
+            raise OutputExists(f"{run} has its own checkpoints. Choose another folder, or --resume auto.")
         return newest
     return chosen
 
@@ -87,7 +87,7 @@ def check_identity(
         if not any(_covers(key, known) for known in identity.keys() | before.keys()):
             raise UnknownName(f"--allow-change {key}: there is no such setting. {nearest(key, identity)}")
     if changed := changes(before, identity, allow_change or ()):
-        raise UsageError(
+        raise OtherSettings(
             f"{saved.folder} belongs to a run with other settings or data:{change_lines(changed)}\n"
             + ways_on(changed, allow_change, "Choose another folder", "restore what changed")
         )
@@ -102,7 +102,7 @@ def check_unchanged(
 ) -> None:
     """Raises UsageError with the differences where a folder has results of other settings or data. what: "an audit"."""
     if changed := changes(flatten(before), flatten(now), allow_change or ()):
-        raise UsageError(
+        raise OtherSettings(
             f"{folder} contains {what} with other settings or data:{change_lines(changed)}\n"
             + ways_on(changed, allow_change, "Choose another folder", "pass --overwrite")
         )

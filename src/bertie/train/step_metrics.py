@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bertie.data.batch import Batch
-from bertie.errors import BertieError
+from bertie.errors import Diverged
 from bertie.files import JsonObject
 from bertie.models.model import TorchModel
 from bertie.train.base import Trainable
@@ -23,10 +23,6 @@ ADVICE = (
     "The weights are not saved; the last checkpoint is intact. Try a lower optim.lr, a longer optim.warmup, or "
     "train.precision=fp32."
 )
-
-
-class Diverged(BertieError):
-    """The loss or a gradient is not finite. Exit code 1."""
 
 
 @dataclass
