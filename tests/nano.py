@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -147,7 +148,10 @@ def assert_same_run(a: Path, b: Path, step: int) -> None:
     """Weights, optimizer and metrics (less time fields) of two runs are equal, byte for byte."""
     for name in ("model.safetensors", "optimizer.safetensors"):
         one, other = (run / f"checkpoint-{step}" / name for run in (a, b))
-        assert one.read_bytes() == other.read_bytes(), name
+        threads = [
+            thread.name for thread in threading.enumerate()
+        ]  # of another test, where the difference is by chance
+        assert one.read_bytes() == other.read_bytes(), f"{name}; torch threads {torch.get_num_threads()}, {threads}"
     assert timeless(a) == timeless(b)
 
 

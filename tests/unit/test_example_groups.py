@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertie.api.evaluating import difference_between
 from bertie.errors import DataError
-from bertie.evaluation.compare import against
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.answers import AnswerScores, QaPrediction
@@ -109,7 +109,7 @@ def test_two_rankers_are_compared_by_questions_drawn_whole(tmp_path: Path):
     lines = [f"{e.texts[0]}\t{e.texts[1]}\t{e.label}\n" for e in examples]
     path.write_text("question\tsentence\tlabel\n" + "".join(lines))
     a, b = scored(examples, 1, gain=0.1), scored(examples, 2)
-    found, _ = against(Answers(a), Answers(b), path, TableFormat())
+    found, _ = difference_between(Answers(a), Answers(b), path, TableFormat())
     differences = reciprocal_ranks(examples, a) - reciprocal_ranks(examples, b)
     paired = found["mrr@10"]
     assert paired.difference == pytest.approx(differences.mean(), abs=1e-9)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,11 @@ WHOLE: dict[str, object] = {  # settings of a run that learns from all rows and 
 }
 _one_run = threading.Lock()  # all threads share torch's generator, which a run seeds and draws from
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_Loss = Callable[["Tensor", "Tensor", "Tensor"], "tuple[Tensor, Tensor | float]"]
+
 
 class FineTuned(TextEstimator):
     """What the estimators share whose model is fine-tuned. The arguments are those of `bertie.finetune`."""
@@ -59,7 +64,7 @@ class FineTuned(TextEstimator):
         max_length: int = 128,
         weight_decay: float | None = None,
         warmup: float | None = None,
-        loss: str | Callable[..., Any] = "usual",
+        loss: str | _Loss = "usual",
         patience: int | None = None,
         lora: int | None = None,
         tabular: Sequence[str] | Sequence[int] = (),
@@ -221,7 +226,7 @@ class TextClassifier(ClassifierMixin, FineTuned):  # type: ignore[misc]
         warmup: float | None = None,
         class_weight: str | Mapping[str, float] | Mapping[int, float] | None = None,
         sampling: str = "natural",
-        loss: str | Callable[..., Any] = "usual",
+        loss: str | _Loss = "usual",
         label_smoothing: float = 0.0,
         optimize: str = "",
         positive: object = None,
