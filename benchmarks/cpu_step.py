@@ -18,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import harness, pretrain
 from bertie import families
+from bertie.nn.memory import keep_memory
 from bertie.objectives.mlm import MaskedLM
 from bertie.train.config import OptimConfig
 from bertie.train.optim import OptimizerGroup
@@ -55,6 +56,7 @@ def measure(name: str, batch_size: int, length: int) -> list[dict[str, Any]]:
         with record_function("part update"):
             updates.step(1e-4)
 
+    keep_memory()  # as `fit` does
     for number in range(WARMUP):
         step(number)
     began = time.perf_counter()
