@@ -17,9 +17,9 @@ import numpy as np
 import typer
 
 import bertie
-from bertie import platform
 from bertie.apps.cli.shared import option
-from bertie.platform import BadRecord, DataError, Encoding, Sequences, UsageError, console
+from bertie.apps.pretrained.lines import answer_lines
+from bertie.platform import DataError, Encoding, Sequences, UsageError, console
 
 _HEADS = {"rtd": 0.5, "mlm": 0.9999}
 """Head -> the lowest probability of a word that is printed by default: rare words are improbable everywhere."""
@@ -133,7 +133,7 @@ def detect_command(
     loaded = bertie.load(model, device=device, precision=precision, engine=engine)
     least = _HEADS[_head_of(loaded)] if threshold is None else threshold
 
-    def answer(line: str, number: int = 1) -> None:
+    def answer(line: str, number: int) -> None:
         words = [word for word in read_words(loaded, line, max_length=max_length) if word.probability >= least]
         if console.verbosity.json:
             rows = [{**asdict(word), "probability": round(word.probability, 6)} for word in words]
@@ -143,20 +143,4 @@ def detect_command(
             where = f"{number}:" if text == "-" else ""
             console.show(f"{word.probability:z.5f}  {where}{word.start}-{word.end}  {word.word}")
 
-    if text != "-":
-        answer(text)
-        return
-    left_out = number = 0
-    for number, line in platform.SourceFile("-").numbered_lines():
-        try:
-            if isinstance(line, BadRecord):
-                raise DataError(f"It is {line.reason}.")
-            answer(line, number)
-        except DataError as error:  # this line alone
-            left_out += 1
-            if console.verbosity.json:
-                console.emit({"line": number, "error": str(error)})
-            else:
-                console.warn(f"line {number}: {error}")
-    if left_out:
-        console.warn(f"{left_out:,} of {number:,} lines skipped")
+    answer_lines(text, answer)

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie import platform
 from bertie.apps.cli.shared import option
-from bertie.platform import BadRecord, DataError, console
+from bertie.apps.pretrained.lines import answer_lines
+from bertie.platform import console
 
 
 def fill_mask_command(
@@ -29,7 +29,7 @@ def fill_mask_command(
     """
     loaded = bertie.load(model, device=device, precision=precision, engine=engine)
 
-    def answer(text: str, line: int = 1) -> None:
+    def answer(text: str, line: int) -> None:
         masks = loaded.fill_mask(text, top=top, max_length=max_length)
         if console.verbosity.json:
             rows = [[{**vars(one), "probability": round(one.probability, 6)} for one in mask] for mask in masks]
@@ -44,20 +44,4 @@ def fill_mask_command(
                 )
             console.show("")
 
-    if text != "-":
-        answer(text)
-        return
-    left_out = number = 0
-    for number, line in platform.SourceFile("-").numbered_lines():
-        try:
-            if isinstance(line, BadRecord):
-                raise DataError(f"It is {line.reason}.")
-            answer(line, number)
-        except DataError as error:  # this line alone
-            left_out += 1
-            if console.verbosity.json:
-                console.emit({"line": number, "error": str(error)})
-            else:
-                console.warn(f"line {number}: {error}")
-    if left_out:
-        console.warn(f"{left_out:,} of {number:,} lines skipped")
+    answer_lines(text, answer)
