@@ -17,7 +17,7 @@ from bertie.infer.native.library import found_compiler, targets
 from bertie.infer.native_engine import NativeEngine, unsupported
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.model import TorchModel
-from bertie.tasks import SequenceTask
+from bertie.tasks.sequence import SequenceTask
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
 LENGTHS = np.array([1, 2, 5, 17, 33, 47, 128, 15, 16])
