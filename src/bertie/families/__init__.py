@@ -24,6 +24,7 @@ from bertie.families.modernbert import MODERNBERT
 from bertie.families.mpnet import MPNET
 from bertie.families.nomic_bert import NOMIC_BERT
 from bertie.families.roberta import CAMEMBERT, ROBERTA, XLMR
+from bertie.families.static import STATIC
 from bertie.families.t5 import T5
 from bertie.families.visual_bert import VISUAL_BERT
 from bertie.models.codec import model_type
@@ -43,7 +44,7 @@ __all__ = ["PRESETS", "VARIANTS", "build", "changed", "config", "family", "load"
 
 FAMILIES = (
     *(BERT, ROBERTA, XLMR, CAMEMBERT, ALBERT, DISTILBERT, ELECTRA, MOBILEBERT, LONGFORMER, BIGBIRD),
-    *(OPENAI_GPT, GPT2, T5, MODERNBERT, MPNET, DEBERTA, NOMIC_BERT, VISUAL_BERT),
+    *(OPENAI_GPT, GPT2, T5, MODERNBERT, MPNET, DEBERTA, NOMIC_BERT, VISUAL_BERT, STATIC),
 )
 VARIANTS: Registry[Variant] = Registry(
     "model_type",
