@@ -175,8 +175,8 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (68_859, 45_000),
-    core_files: (384, 290),
+    core_lines: (68_891, 45_000),
+    core_files: (383, 290),
     imports_inside_functions: (54, 60),
     uses_of_any: (552, 600),
     asserts: (43, 50),
