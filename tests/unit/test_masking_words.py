@@ -1,5 +1,6 @@
 """Words found from the tokens alone are the words between spaces of the text, for every vocabulary."""
 
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from batches import sequences_of
 from bertie.data.masking import Vocabulary, choose_tokens, masking_of
 from bertie.data.order import Draws, key
+from bertie.errors import UsageError
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train_vocabulary
 
@@ -67,3 +69,38 @@ def test_morphemes_are_the_words_of_a_tokenizer_that_cuts_at_them() -> None:
     pieces = tokenizer.tokenize(["학교에서"])[0]
     begins = ~Vocabulary.of(tokenizer).continues[pieces.ids]
     assert [start for (start, _), begin in zip(pieces.offsets, begins, strict=True) if begin] == [0, 2]  # 학교 에서
+
+
+CHINESE = ["我今天在北京天安门广场看升旗。", "小明硕士毕业于中国科学院计算所", "I bought 3 books in 北京大学."]
+JAPANESE = ["東京都に住んでいます。", "すもももももももものうち", "GPUで日本語を学習する。"]
+
+
+@pytest.mark.parametrize(
+    ("splitter", "package", "texts", "word", "starts"),
+    [
+        ("jieba", "rjieba", CHINESE, "我今天在北京大学", [0, 1, 3, 4]),  # 我 今天 在 北京大学
+        ("mecab", "fugashi", JAPANESE, "日本語を学習する", [0, 2, 3, 4, 6]),  # 日本 語 を 学習 する
+    ],
+)
+def test_words_of_scripts_without_spaces_are_hidden_whole(
+    splitter: str, package: str, texts: list[str], word: str, starts: list[int]
+) -> None:
+    """A character continues its word, as ##syllables do: without the splitter, each one is a word of its own."""
+    pytest.importorskip(package)
+    words = count_words(texts * 3, word_splitter=splitter)
+    tokenizer = train_vocabulary(words, size=400, min_frequency=1, word_splitter=splitter)
+    pieces = tokenizer.tokenize([word])[0]
+    begins = ~Vocabulary.of(tokenizer).continues[pieces.ids]
+    assert [start for (start, _), begin in zip(pieces.offsets, begins, strict=True) if begin] == starts
+    latin = tokenizer.tokenize(["don't 3.14"])[0].tokens
+    plain = train_vocabulary(count_words(texts * 3), size=400, min_frequency=1)
+    assert latin == plain.tokenize(["don't 3.14"])[0].tokens  # other scripts are read as ever
+    alone = plain.tokenize([word])[0]
+    if splitter == "jieba":
+        assert (~Vocabulary.of(plain).continues[alone.ids]).all()
+
+
+def test_a_splitter_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rjieba", None)
+    with pytest.raises(UsageError, match=r"bertie\[zh\]"):
+        count_words(CHINESE, word_splitter="jieba")

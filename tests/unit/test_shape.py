@@ -175,7 +175,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (68_891, 45_000),
+    core_lines: (68_892, 45_000),
     core_files: (383, 290),
     imports_inside_functions: (54, 60),
     uses_of_any: (552, 600),

@@ -111,9 +111,9 @@ def test_a_run_from_random_weights(preset: str, tmp_path: Path) -> None:
 
 
 def test_settings_of_random_weights(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="vectors is a setting of lstm"):
+    with pytest.raises(UsageError, match="settings of lstm"):
         bertie.finetune("starter-en", REVIEWS, settings={"vectors": "x.vec"})
-    with pytest.raises(UsageError, match="lora is a setting of pre-trained models"):
+    with pytest.raises(UsageError, match="of pre-trained models"):
         bertie.finetune("lstm", REVIEWS, lora=4)
 
 

@@ -58,8 +58,8 @@ def train_tokenizer(
         limit_alphabet: Maximum number of single characters in the vocabulary.
         unused: Number of unused tokens, reserved for words added later.
         split_special_tokens: Whether to read special tokens in a text as ordinary characters.
-        word_splitter: Splitter of words before tokenization: kiwi (Korean morphemes, slow), or one of a package.
-            Default: none.
+        word_splitter: Splitter of words before tokenization: kiwi (Korean morphemes, slow), jieba (Chinese), mecab
+            (Japanese), or one of a package. Default: none.
         encoding: Text encoding of the files.
         overwrite: Whether to replace an earlier output of Bertie.
 

@@ -23,7 +23,6 @@ _LSTM = EncoderConfig(
     positions=NoPositions(),
     layer=Recurrent(),
     pooler=False,
-    # without the norm of embeddings, an LSTM of 128 had 0.521 F1 on names instead of 0.706
     embedding_dropout=0.0,
     heads=HeadConfigs(label=LabelConfig(label_pooling="max")),
 )

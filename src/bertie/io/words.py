@@ -35,11 +35,6 @@ class TaggedExample(Example):
     document: tuple[str, ...] = field(default=(), compare=False)
     place: int = field(default=0, compare=False)
 
-    @property
-    def neighbors(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The sentences before and after it in its document."""
-        return self.document[: self.place], self.document[self.place + 1 :]
-
 
 def in_documents(rows: Iterator[Example | BadRecord | None]) -> Iterator[Example | BadRecord]:
     """Yields sentences with their documents. None marks the start of one; rows before the first have none."""

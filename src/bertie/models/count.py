@@ -24,6 +24,7 @@ from bertie.models.kinds import (
     Window,
 )
 
+GATES = {"lstm": 4, "gru": 3}  # matrices of a cell's inputs
 NORM = {"layer": 2, "rms": 1, "affine": 2, "unbiased": 1}  # parameters a feature
 
 
@@ -116,7 +117,7 @@ def _layer(config: EncoderConfig) -> int:
     h, i, layer = config.hidden_size, config.intermediate_size, config.layer
     norm = NORM[config.norm_type]
     if isinstance(layer, Recurrent):
-        return _gates(layer) * (h + h // 2 + 2) * h
+        return GATES[layer.recurrent_cell] * (h + h // 2 + 2) * h
     if isinstance(layer, Convolutional):
         return sum(h // len(layer.filter_widths) * (h * width + 1) for width in layer.filter_widths)
     if isinstance(layer, Residual):
@@ -130,11 +131,6 @@ def _layer(config: EncoderConfig) -> int:
     attention = 3 * _linear(b, b) + _linear(value, b) + norm * b
     feed_forward = layer.num_feedforward_networks * (_linear(b, i) + _linear(i, b) + norm * b)
     return narrow + attention + feed_forward + _linear(b, h) + norm * h
-
-
-def _gates(layer: Recurrent) -> int:
-    """Returns the number of matrices of a cell's inputs."""
-    return {"lstm": 4, "gru": 3}[layer.recurrent_cell]
 
 
 def _ups(config: EncoderConfig) -> int:
@@ -168,23 +164,18 @@ def forward_flops(
     head = {"masked-LM head": predicted * (2 * h * read + 2 * read * config.vocab_size)}
     if not config.heads.lm.lm_transform:
         head = {"next-token head": predicted * 2 * h * config.vocab_size}
-    body = {"recurrent layers": 2.0 * rounds * _gates(layer) * (h + h // 2) * h} if isinstance(layer, Recurrent) else {}
-    if isinstance(layer, Convolutional):
-        body = {"convolutions": 2.0 * rounds * sum(h // len(layer.filter_widths) * h * n for n in layer.filter_widths)}
-    return (
-        {**body, **head}
-        if body
-        else {
-            "projections": 2 * rounds * projections,
-            "feed-forward": 2 * rounds * (1 + _ups(config)) * inside * config.intermediate_size * networks,
-            "attention": 4
-            * width
-            * again
-            * sum(config.attention.tokens_seen(i, length) for i in range(config.num_hidden_layers)),
-            **_decoder_flops(config, length, predicted if decoded is None else decoded),
-            **head,
-        }
-    )
+    if isinstance(layer, Recurrent | Convolutional):
+        return {"layers": 2.0 * rounds * _layer(config), **head}
+    return {
+        "projections": 2 * rounds * projections,
+        "feed-forward": 2 * rounds * (1 + _ups(config)) * inside * config.intermediate_size * networks,
+        "attention": 4
+        * width
+        * again
+        * sum(config.attention.tokens_seen(i, length) for i in range(config.num_hidden_layers)),
+        **_decoder_flops(config, length, predicted if decoded is None else decoded),
+        **head,
+    }
 
 
 def _decoder_flops(config: EncoderConfig, length: float, written: float) -> dict[str, float]:

@@ -397,14 +397,29 @@ class Residual:
         return config.num_attention_heads * self.attention_head_size if self.attention_head_size else config.hidden_size
 
 
-@dataclass(frozen=True, kw_only=True)
-class Bottleneck:
-    """A layer that is narrow inside, and hidden_size wide between layers. Sun et al. 2020 (MobileBERT)."""
+class _Special:
+    """What layers other than residual ones share."""
 
     norm: ClassVar[Literal["post"]] = "post"
     dropout_inside: ClassVar[bool] = False
     fed_dropout: ClassVar[bool] = True
     mark: ClassVar[str] = "down.weight"
+
+    def attention_size(self, config: EncoderShape) -> int:
+        """Returns the total size of all attention heads."""
+        return config.hidden_size
+
+    def plain(self, kind: str, config: EncoderShape) -> None:
+        """Raises DataError for a config with settings of attention."""
+        apart = (config.positions.kind, config.attention.kind, config.sharing.kind)
+        if config.causal or apart != ("none", "full", "none"):
+            raise DataError(f"layer={kind} needs positions=none, attention=full, sharing=none and causal=false.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bottleneck(_Special):
+    """A layer that is narrow inside, and hidden_size wide between layers. Sun et al. 2020 (MobileBERT)."""
+
     kind: Literal["bottleneck"] = "bottleneck"
     bottleneck_size: int
     """Size inside a layer."""
@@ -431,26 +446,8 @@ class Bottleneck:
         return self.bottleneck_size
 
 
-class _WithoutAttention:
-    """What layers without attention share."""
-
-    norm: ClassVar[Literal["post"]] = "post"
-    dropout_inside: ClassVar[bool] = False
-    fed_dropout: ClassVar[bool] = True
-
-    def attention_size(self, config: EncoderShape) -> int:
-        """Returns the total size of all attention heads."""
-        return config.hidden_size
-
-    def plain(self, kind: str, config: EncoderShape) -> None:
-        """Raises DataError for a config with settings of attention."""
-        apart = (config.positions.kind, config.attention.kind, config.sharing.kind)
-        if config.causal or apart != ("none", "full", "none"):
-            raise DataError(f"layer={kind} needs positions=none, attention=full, sharing=none and causal=false.")
-
-
 @dataclass(frozen=True, kw_only=True)
-class Recurrent(_WithoutAttention):
+class Recurrent(_Special):
     """An LSTM (Hochreiter and Schmidhuber 1997) or a GRU (Cho et al. 2014) in both directions."""
 
     mark: ClassVar[str] = "cell.weight_ih_l0"
@@ -464,7 +461,7 @@ class Recurrent(_WithoutAttention):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convolutional(_WithoutAttention):
+class Convolutional(_Special):
     """Filters on neighboring tokens, equally many of each width. Kim 2014."""
 
     mark: ClassVar[str] = "filters.0.weight"

@@ -1,7 +1,5 @@
 """The start of a run from random weights: a preset, a vocabulary, and word vectors from a file.
 
-    bertie finetune lstm --train reviews.csv vectors=glove.txt
-
 Only presets of families that nobody pre-trains can be fine-tuned so (`Variant.random_rate`). The vocabulary is that of
 a tokenizer, or is learned from the training texts; words that have a vector are added to it.
 """
@@ -35,17 +33,10 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train_vocabulary
 
 Vectors = tuple[Sequence[str], NDArray[np.float32]]
-"""Words and their vectors (N, D)."""
 READER = Later[Callable[[Path], Vectors]]("bertie.apps.packaged.word_vectors", "read_word_vectors")
 VOCABULARY = 8_000
 COMMON_WORDS = 50_000
 """Words at the start of a file of vectors that are in the vocabulary although the training texts lack them."""
-
-
-def is_untrained(model: str) -> bool:
-    """Returns whether a model is the preset of a family that starts from random weights."""
-    presets = {name for _, one in families.VARIANTS.items() if one.random_rate for name in one.presets}
-    return model in presets and not (model_folder(model) / CONFIG).is_file()
 
 
 def start_folder(config: FinetuneConfig, examples: Iterable[Example]) -> Path:
@@ -53,14 +44,16 @@ def start_folder(config: FinetuneConfig, examples: Iterable[Example]) -> Path:
 
     Raises UsageError for settings of a preset with another model, or of LoRA with a preset.
     """
-    if not is_untrained(config.model):
+    random_ones = {name for _, one in families.VARIANTS.items() if one.random_rate for name in one.presets}
+    folder = model_folder(config.model)
+    if config.model not in random_ones or (folder / CONFIG).is_file():
         if config.tokenizer or config.vectors:
-            name = "tokenizer" if config.tokenizer else "vectors"
-            raise UsageError(f"{name} is a setting of lstm, gru, cnn and bag; {config.model} has its own. Omit it.")
-        return model_folder(config.model)
+            raise UsageError(
+                f"tokenizer and vectors are settings of lstm, gru, cnn and bag. {config.model} has its own."
+            )
+        return folder
     if config.lora.rank is not None or config.from_scratch:
-        name = "from_scratch" if config.from_scratch else "lora"
-        raise UsageError(f"{name} is a setting of pre-trained models; {config.model} starts from random weights.")
+        raise UsageError(f"lora and from_scratch are of pre-trained models. {config.model} starts from random weights.")
     place = Path(tempfile.mkdtemp(prefix="bertie-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     texts = [text for example in examples for text in example.texts]

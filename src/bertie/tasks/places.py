@@ -25,7 +25,6 @@ SPECIAL_PLACE = -1
 _Text = tuple[list[int], NDArray[np.int32]]
 """The ids of a text, and the start and the end of each token (P, 2)."""
 Neighbors = Callable[[Example], tuple[Sequence[str], Sequence[str]]]
-"""The texts before and after an example."""
 
 
 def encode_places(

@@ -339,7 +339,8 @@ class TaggingTask(Task):
 
 def _neighbors(example: Example) -> tuple[Sequence[str], Sequence[str]]:
     """Returns the sentences before and after an example in its document."""
-    return example.neighbors if isinstance(example, TaggedExample) else ((), ())
+    document, place = (example.document, example.place) if isinstance(example, TaggedExample) else ((), 0)
+    return document[:place], document[place + 1 :]
 
 
 def words_of(example: Example, unit: str) -> tuple[Span, ...]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from bertie.errors import NoPackage
 from bertie.registry import Registry, package_of
+from bertie.text.japanese import tagger
 from bertie.text.particles import resolve_particles
 
 Splitter = Callable[[str], list[str]]
@@ -202,10 +203,35 @@ def _hangul(character: str) -> bool:
     return "가" <= character <= "힣"
 
 
+def jieba_words(text: str) -> list[int]:
+    """Returns where Chinese words begin, by jieba. Raises UsageError when rjieba is not installed."""
+    try:
+        import rjieba
+    except ImportError:
+        raise NoPackage("Chinese words need the package rjieba: pip install 'bertie[zh]'") from None
+    return _ideographic(text, [start for _, start, _ in rjieba.tokenize(text)])
+
+
+def mecab_words(text: str) -> list[int]:
+    """Returns where Japanese words begin, by MeCab and UniDic Lite. Raises UsageError when one is not installed."""
+    starts, at = list[int](), 0
+    for word in tagger("unidic_lite")(text):
+        starts.append(text.index(word.surface, at))
+        at = starts[-1] + len(word.surface)
+    return _ideographic(text, starts)
+
+
+def _ideographic(text: str, starts: list[int]) -> list[int]:
+    """Returns the starts beside a character of a script without spaces: other words end where they always do."""
+    return [i for i in starts if 0 < i < len(text) and max(text[i - 1], text[i]) >= "\u2e80"]
+
+
 WordSplitter = Callable[[str], Iterable[int]]
 """Protocol of a word splitter: text -> where words begin, in characters. White space always ends a word."""
 WORD_SPLITTERS: Registry[WordSplitter] = Registry(
-    "word splitter", [("kiwi", kiwi_words)], group="bertie.word_splitters"
+    "word splitter",
+    [("kiwi", kiwi_words), ("jieba", jieba_words), ("mecab", mecab_words)],
+    group="bertie.word_splitters",
 )
 
 
@@ -219,9 +245,8 @@ class SpacedWords:
     def __init__(self, name: str, package: str = "") -> None:
         if package and name not in WORD_SPLITTERS:
             raise NoPackage(f"The word splitter {name!r} is of a package that is not installed: pip install {package}")
-        if name == "kiwi":
-            load_kiwi()
         self._split = WORD_SPLITTERS[name]
+        self._split("")  # says now that its package is missing
 
     @property
     def package(self) -> str:

@@ -9,7 +9,7 @@ that was used (settings["bertie"]).
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tokenizers
@@ -121,7 +121,8 @@ def train_vocabulary(
     algorithm = algorithm or family.algorithm
     check_algorithm(algorithm)
     as_published = algorithm == "bpe" == family.algorithm and normalizer is None
-    engine, options = _engine(algorithm, None if as_published else normalizer or Normalizer(), family)
+    normalizer = replace(normalizer or Normalizer(), chinese_chars=word_splitter is None)  # else, it finds their words
+    engine, options = _engine(algorithm, None if as_published else normalizer, family)
     corpus = _pre_tokenize(words.counts, engine)
     if not corpus:
         raise NoRows("The corpus has no words to train a tokenizer on.")

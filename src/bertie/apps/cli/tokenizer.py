@@ -57,7 +57,8 @@ def train(
     word_splitter: Annotated[
         str | None,
         typer.Option(
-            help="Split words first: kiwi (Korean morphemes, slow), or a splitter of a package. Default: none."
+            help="Split words first: kiwi (Korean morphemes, slow), jieba (Chinese), mecab (Japanese), "
+            "or one of a package. Default: none."
         ),
     ] = None,
     encoding: EncodingOption = "utf-8",
