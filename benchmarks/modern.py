@@ -23,12 +23,12 @@ from torch import get_num_threads
 
 from benchmarks.cells import NEVER, STEPS, cell, check_same, finetuned, made, measured
 from benchmarks.results import ROWS, config_of, read_row, spaced
-from bertie import families
 from bertie.console import console
-from bertie.data.batch import Batch
 from bertie.errors import DataError, Stopped, UsageError, nearest
-from bertie.evaluation.compare import SeedSummary
 from bertie.files import read_json
+from bertie.metrics.compare import SeedSummary
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.objectives.base import Objective
 from bertie.report.charts import Chart
 from bertie.runs.config import FinetuneConfig, PretrainConfig

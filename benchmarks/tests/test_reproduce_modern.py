@@ -8,8 +8,9 @@ from filelock import FileLock
 
 from benchmarks import modern
 from benchmarks.cells import cell, measuring_in, write_picture
-from bertie import families, objectives
+from bertie import objectives
 from bertie.errors import UsageError
+from bertie.models import families
 from bertie.models.count import parameters
 from bertie.report.charts import Chart
 from bertie.runs.run_data import phases

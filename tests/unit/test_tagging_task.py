@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
@@ -17,6 +16,7 @@ from bertie.io.words import TaggedExample, spaced
 from bertie.tasks import TaggingTask
 from bertie.tasks.source import TaskSource
 from bertie.tasks.tagging import words_of
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
