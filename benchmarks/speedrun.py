@@ -27,10 +27,10 @@ from benchmarks import harness
 from benchmarks.cells import NEVER, finetuned, measured
 from benchmarks.result_lines import add_line, read_lines
 from benchmarks.results import ROWS, config_of, read_row, spaced
-from bertie import families
-from bertie.data.batch import Batch
 from bertie.errors import DataError, Stopped, UsageError, nearest
 from bertie.files import read_json
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.objectives.base import Objective
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.examples import Examples
@@ -42,7 +42,7 @@ from bertie.runs.work import pretraining_work
 from bertie.settings import build_config, merge, read_yaml
 from bertie.train.callbacks import Callback, EachStep, TrainingRun
 from bertie.train.precision import choose_device
-from bertie.train.rates import usual_rate
+from bertie.train.schedule import usual_rate
 from bertie.train.step_metrics import measure_batches
 
 RESULTS = Path(__file__).parent / "results" / "speedrun.jsonl"
