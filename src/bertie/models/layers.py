@@ -12,11 +12,13 @@ from bertie.models.kinds import (
     Attention,
     BlockSparse,
     Bottleneck,
+    Convolutional,
     Disentangled,
     Frames,
     Full,
     LayerKind,
     LearnedRelative,
+    Recurrent,
     Regions,
     Relative,
     Residual,
@@ -32,6 +34,7 @@ from bertie.nn.features import FrameEmbeddings, RegionEmbeddings
 from bertie.nn.layer import ACTIVATIONS, DecoderLayer, Layer
 from bertie.nn.linear import NORMS
 from bertie.nn.positions import RelativePositions
+from bertie.nn.recurrent import ConvolutionalLayer, RecurrentLayer
 from bertie.nn.rotary import TurnedAttention
 from bertie.nn.window import WindowAttention
 
@@ -71,6 +74,17 @@ def _(kind: Bottleneck, config: EncoderConfig, number: int) -> nn.Module:
         dropout_p=config.hidden_dropout_prob,
         attention_dropout_p=config.attention_probs_dropout_prob,
     )
+
+
+@make_layer.register
+def _(kind: Recurrent, config: EncoderConfig, number: int) -> nn.Module:
+    return RecurrentLayer(config.hidden_size, kind.recurrent_cell, dropout_p=config.hidden_dropout_prob)
+
+
+@make_layer.register
+def _(kind: Convolutional, config: EncoderConfig, number: int) -> nn.Module:
+    size, widths, p = config.hidden_size, kind.filter_widths, config.hidden_dropout_prob
+    return ConvolutionalLayer(size, widths, config.hidden_act, dropout_p=p)
 
 
 @singledispatch
