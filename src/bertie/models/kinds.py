@@ -1,7 +1,7 @@
 """The parts of an encoder that have several kinds. Each kind is a frozen value with its own settings. Imports no torch.
 
     positions   learned, relative, learned_relative, disentangled,
-                sinusoidal, none, rotary                    how an encoder knows the order of its tokens
+                sinusoidal, none, rotary, alibi             how an encoder knows the order of its tokens
     attention   full, window, block_sparse, alternating     which tokens a token attends to
     layer       residual, bottleneck, recurrent,
                 convolutional                               how a layer is built
@@ -124,11 +124,28 @@ class Relative:
         within("relative_attention_num_buckets", buckets, 4, MAX_SETTING)
         # beyond the distances that have a bucket of their own
         within("relative_attention_max_distance", self.relative_attention_max_distance, buckets // 2 + 1, MAX_SETTING)
-        if not isinstance(config.attention, Full):
-            raise DataError(
-                f"positions={self.kind} needs attention=full; this model's is {config.attention.kind}. "
-                "Choose positions=learned."
-            )
+        _needs_full(self.kind, config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alibi:
+    """Each head lowers the scores in proportion to the distance, by a slope of its own. Press et al. 2022 (ALiBi).
+
+    On both sides alike, as in MosaicBERT. Texts can have any length, also longer ones than in training.
+    """
+
+    kind: Literal["alibi"] = "alibi"
+
+    def check(self, config: EncoderShape) -> None:
+        """Raise DataError for what the rest of the config does not allow."""
+        _needs_full(self.kind, config)
+
+
+def _needs_full(kind: str, config: EncoderShape) -> None:
+    if not isinstance(config.attention, Full):
+        raise DataError(
+            f"positions={kind} needs attention=full; this model's is {config.attention.kind}. Choose positions=learned."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -545,7 +562,7 @@ class Frames:
             raise DataError("inputs=frames needs embeddings as wide as hidden_size, as BERT has.")
 
 
-Positions = Learned | Relative | LearnedRelative | Disentangled | Sinusoidal | NoPositions | Rotary
+Positions = Learned | Relative | LearnedRelative | Disentangled | Sinusoidal | NoPositions | Rotary | Alibi
 Attention = Full | Window | BlockSparse | Alternating
 LayerKind = Residual | Bottleneck | Recurrent | Convolutional
 Sharing = Unshared | Groups

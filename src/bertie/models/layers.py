@@ -8,6 +8,7 @@ from torch import nn
 
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import (
+    Alibi,
     Alternating,
     Attention,
     BlockSparse,
@@ -33,7 +34,7 @@ from bertie.nn.disentangled import DisentangledAttention, DistanceTable
 from bertie.nn.features import FrameEmbeddings, RegionEmbeddings
 from bertie.nn.layer import ACTIVATIONS, DecoderLayer, Layer
 from bertie.nn.linear import NORMS
-from bertie.nn.positions import RelativePositions
+from bertie.nn.positions import LinearBiases, RelativePositions
 from bertie.nn.recurrent import ConvolutionalLayer, RecurrentLayer
 from bertie.nn.rotary import TurnedAttention
 from bertie.nn.window import WindowAttention
@@ -201,8 +202,12 @@ def final_norm(config: EncoderConfig) -> nn.Module:
     return norm
 
 
-def relative_positions(config: EncoderConfig, *, both_sides: bool) -> RelativePositions | DistanceTable | None:
-    """The table of distances, where the config has one."""
+def relative_positions(
+    config: EncoderConfig, *, both_sides: bool
+) -> RelativePositions | DistanceTable | LinearBiases | None:
+    """What adds distances to the scores, where the config has one."""
+    if isinstance(config.positions, Alibi):
+        return LinearBiases(config.num_attention_heads)
     if isinstance(config.positions, Disentangled):
         positions = config.positions
         return DistanceTable(

@@ -8,14 +8,12 @@ N words · D columns
 
 import gzip
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.errors import BadFile, MissingFile, NoPackage
-from bertie.files import check_readable
+from bertie.platform import DataError, File, UsageError
 
 MOST_WORDS = 400_000
 """Words that are read from a file, where the most frequent ones are first: all of GloVe's 6B."""
@@ -23,32 +21,19 @@ MOST_WIDE = 10_000
 _FASTTEXT = (793_712_314).to_bytes(4, "little")  # how a model of fastText begins
 
 
-@dataclass(frozen=True)
-class StaticVectors:
-    """One vector for each word: vectors (N, D) float32. Words are in the order of the file."""
+def read_word_vectors(path: Path, most: int = MOST_WORDS) -> tuple[Sequence[str], NDArray[np.float32]]:
+    """Reads the first `most` words of a file, without repeats, and their vectors (N, D).
 
-    words: Sequence[str]
-    vectors: NDArray[np.float32]
-
-    @property
-    def lowercase(self) -> bool:
-        """Whether no word has an upper-case letter."""
-        return all(word == word.lower() for word in self.words)
-
-
-def read_word_vectors(path: Path, most: int = MOST_WORDS) -> StaticVectors:
-    """Reads the first `most` words of a file and their vectors. Raises DataError for a damaged file or another kind.
-
-    A word that occurs again is left out.
+    Raises DataError for a damaged file or another kind, UsageError without gensim.
     """
     if not path.exists():
-        raise MissingFile(f"{path} does not exist. Pass a file of word vectors.")
-    check_readable(path)
+        raise DataError(f"{path} does not exist. Pass a file of word vectors.")
+    File(path).check_readable()
     header, binary = _form(path)
     try:
         from gensim.models import KeyedVectors
     except ImportError:
-        raise NoPackage("Files of word vectors are read with gensim: pip install 'bertie[vectors]'") from None
+        raise UsageError("Files of word vectors are read with gensim: pip install 'bertie[vectors]'") from None
     try:
         read = KeyedVectors.load_word2vec_format(
             str(path), binary=binary, no_header=not header, limit=most, unicode_errors="replace"
@@ -59,18 +44,18 @@ def read_word_vectors(path: Path, most: int = MOST_WORDS) -> StaticVectors:
         raise _bad(path, str(error)) from None
     if not finite or not vectors.size:
         raise _bad(path, "it has numbers that are not finite" if vectors.size else "it has no vectors")
-    return StaticVectors(read.index_to_key, vectors)
+    return read.index_to_key, vectors
 
 
 def _form(path: Path) -> tuple[bool, bool]:
-    """Returns whether a file begins with its sizes, and whether its vectors are binary. Raises BadFile for neither."""
+    """Returns whether a file begins with its sizes, and whether its vectors are binary. DataError: neither."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             first, second = file.readline(1 << 20), file.readline(1 << 20)
     except (OSError, EOFError) as error:
         raise _bad(path, str(error)) from None
     if first.startswith(_FASTTEXT):
-        raise BadFile(f"{path} is a model of fastText. Its vectors are in the .vec file beside it: pass that.")
+        raise DataError(f"{path} is a model of fastText. Its vectors are in the .vec file beside it: pass that.")
     cells = first.split()
     header = len(cells) == 2 and all(cell.isdigit() for cell in cells)
     columns = int(cells[1]) if header else len(_numbers(first))
@@ -90,8 +75,8 @@ def _numbers(line: bytes) -> list[float]:
         return []
 
 
-def _bad(path: Path, why: str) -> BadFile:
-    return BadFile(
+def _bad(path: Path, why: str) -> DataError:
+    return DataError(
         f"{path} is no file of word vectors: {why}. Pass word2vec's text or .bin format, GloVe's .txt, or fastText's "
         ".vec, each of which may end in .gz."
     )
