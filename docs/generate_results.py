@@ -354,6 +354,50 @@ def families(korean: bool, size: str) -> str:
     return table(heads, cells) + note
 
 
+def memory(korean: bool) -> str:
+    """One row for each model and engine: the measured peaks of prediction, and how far off is what is said."""
+    from benchmarks.memory import said
+
+    rows: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in lines("memory"):
+        rows[row["model"], row["engine"]].append(row)
+    cells, worst = [], 0.0
+    for (model, engine), some in rows.items():
+        errors = [said(model, row["length"], row["batch"])[engine] / row["bytes"] - 1 for row in some]
+        ends = [[row[key] for row in some] for key in ("length", "batch", "bytes")]
+        lengths, batches, sizes = ((min(values), max(values)) for values in ends)
+        shown = (f"{lengths[0]:,} – {lengths[1]:,}", f"{batches[0]} – {batches[1]}", str(len(some)))
+        sizes_mb = f"{sizes[0] / 1e6:,.0f} – {sizes[1] / 1e6:,.0f}"
+        cells.append((model, engine, *shown, sizes_mb, f"{min(errors):+.0%} – {max(errors):+.0%}"))
+        worst = max(worst, *map(abs, errors))
+    last = lines("memory")[-1]
+    heads = ("model", "engine", "tokens of a text", "texts", "cells", "measured, MB", "said against measured")
+    note = f"The worst of {len(lines('memory'))} cells is off by {worst:.0%}"
+    if korean:
+        heads = ("모델", "엔진", "텍스트의 토큰", "텍스트", "측정", "측정한 MB", "예측과 측정의 차이")
+        note = f"측정 {len(lines('memory'))}건 가운데 가장 크게 틀린 것은 {worst:.0%}입니다"
+    where = f"{last['machine']}, {last['date']}: `python -m benchmarks.memory --work WORK`"
+    return f"{table(heads, cells)}\n{note}. {where}\n"
+
+
+def prepositions(korean: bool) -> str:
+    """One row for each ranking: how often the right passage of two is first, by kind of query."""
+    del korean
+    runs: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in lines("prepositions"):
+        runs[row["ranking"]].append(row)
+    kinds = ("from or to", "by or for", "before or after", "above or below")
+    cells = []
+    for name, some in runs.items():
+        every = [sum(row[kind] for kind in kinds) / len(kinds) for row in some]
+        cells.append(
+            (name, *(mean_cell([row[kind] for row in some]) for kind in kinds), mean_cell(every), str(len(some)))
+        )
+    last = lines("prepositions")[-1]
+    note = f"{last['machine']}, {last['date']}: `python -m benchmarks.prepositions`"
+    return f"{table(('ranking', *kinds, 'all', 'seeds'), cells)}\n{note}\n"
+
+
 RECORD = re.compile(r"^## (.+)\n\n\*(\d{4}-\d\d-\d\d)\.\*", re.MULTILINE)
 
 TABLES: dict[str, Callable[..., str]] = {
@@ -371,6 +415,8 @@ TABLES: dict[str, Callable[..., str]] = {
     "replaced-words": replaced_words,
     "facts": facts,
     "families": families,
+    "memory": memory,
+    "prepositions": prepositions,
 }
 
 

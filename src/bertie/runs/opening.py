@@ -21,6 +21,7 @@ from bertie.infer.native.folder import FolderEngine, open_native_engine
 from bertie.models.files import copy_other_files, hash_model_folder
 from bertie.models.int8 import INT8
 from bertie.models.variant import method_of, read_public
+from bertie.nn.memory import return_memory
 from bertie.runs.models import adapter_base, model_folder
 from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer
@@ -50,6 +51,7 @@ def without_torch(folder: Path, precision: str, device: str, engine: str) -> tup
         native = open_native_engine(folder, "bf16" if chosen == "bf16" else "fp32", VARIANTS)
         if native is None:
             return None
+        return_memory()  # of the weights as they were read
         tokenizer = Tokenizer.load(folder)
     except BertieError:
         return None
