@@ -44,7 +44,7 @@ RESULTS = (
         "bertie.api.run.Plan",
         "bertie.api.tune.Search",
         "bertie.api.folders.Comparison",
-        "bertie.api.folders.Verification",
+        "bertie.runs.verify.Verification",
     ),
     *("bertie.apps.search.searcher.Searcher", "bertie.apps.search.searcher.Found", "bertie.apps.serve.api.Server"),
     *("bertie.api.corpus.CorpusPlan", "bertie.text.encoding.Encoding", "bertie.text.report.TokenizerReport"),
@@ -53,7 +53,7 @@ RESULTS = (
     *("bertie.api.describe.ModelInfo", "bertie.api.describe.Preset", "bertie.api.describe.FamilyInfo"),
     *("bertie.train.callbacks.TrainingRun",),
     *("bertie.api.hub.NamedModel", "bertie.api.hub.PublishedSet", "bertie.api.hub.Uploaded"),
-    *("bertie.hub.remote.Downloaded", "bertie.hub.remote.Remote", "bertie.api.hub.CheckedFile"),
+    *("bertie.api.transfers.Downloaded", "bertie.api.transfers.Remote", "bertie.api.hub.CheckedFile"),
     *("bertie.runs.forecast.RunForecast", "bertie.text.report.ScriptCounts"),
     *("bertie.tasks.render.RenderedExample", "bertie.tasks.render.TextSpan"),
 )

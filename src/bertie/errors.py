@@ -55,7 +55,7 @@ class BertieError(Exception):
 class Speech:
     """What messages name. shell: options as the command line does, which sets it; otherwise as arguments of Python.
 
-    model_names: the names of models, which bertie.hub.names sets.
+    model_names: the names of models, which bertie.models.names sets.
     """
 
     shell: bool = False

@@ -14,9 +14,7 @@ _MODULES = {
     "compression.quantize": "gptq",
     "console": "console",
     "costs.catalog": "ProcessorCatalog=Catalog",
-    "data.sequences": "Sequences",
     "errors": "BertieError DataError UsageError nearest",
-    "evaluation.compare": "PairedDifference SeedSummary",
     "files": "File",
     "folders": "FolderKind",
     "infer.batching": "batches",
@@ -34,6 +32,7 @@ _MODULES = {
     "io.table_format": "TableFormat",
     "io.tables": "Example SkipReport",
     "metrics.answers": "ANSWER_SCRIPTS=SCRIPTS",
+    "metrics.compare": "PairedDifference SeedSummary",
     "metrics.resample": "Bootstrap",
     "metrics.tags": "tag_entities",
     "models.facts": "Facts",
@@ -53,6 +52,7 @@ _MODULES = {
     "tasks.capabilities": "Chooses Spans",
     "text.encoding": "Encoding",
     "text.sentences": "PlainText",
+    "text.sequences": "Sequences",
     "text.swaps": "Swaps",
 }
 """Module of the library -> its names here; name=own where it has another name there."""
@@ -74,9 +74,7 @@ if TYPE_CHECKING:
     from bertie.compression.quantize import gptq
     from bertie.console import console
     from bertie.costs.catalog import Catalog as ProcessorCatalog
-    from bertie.data.sequences import Sequences
     from bertie.errors import BertieError, DataError, UsageError, nearest
-    from bertie.evaluation.compare import PairedDifference, SeedSummary
     from bertie.files import File
     from bertie.folders import FolderKind
     from bertie.infer.batching import batches
@@ -94,6 +92,7 @@ if TYPE_CHECKING:
     from bertie.io.table_format import TableFormat
     from bertie.io.tables import Example, SkipReport
     from bertie.metrics.answers import SCRIPTS as ANSWER_SCRIPTS
+    from bertie.metrics.compare import PairedDifference, SeedSummary
     from bertie.metrics.resample import Bootstrap
     from bertie.metrics.tags import tag_entities
     from bertie.models.facts import Facts
@@ -113,6 +112,7 @@ if TYPE_CHECKING:
     from bertie.tasks.capabilities import Chooses, Spans
     from bertie.text.encoding import Encoding
     from bertie.text.sentences import PlainText
+    from bertie.text.sequences import Sequences
     from bertie.text.swaps import Swaps
 else:
     _HOMES = {

@@ -7,7 +7,7 @@ import pytest
 
 from batches import sequences_of
 from bertie.data.masking import Vocabulary, choose_tokens, masking_of
-from bertie.data.order import Draws, key
+from bertie.order import Draws, key
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train_vocabulary
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import families
 from bertie.compression.importance import InputStatistics, importance
 from bertie.compression.prune import _refit, prune, spread_layers
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.runs.weights import load_model as load_module
 from bertie.tasks.sequence import SequenceTask

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
@@ -16,6 +15,7 @@ from bertie.io.tables import Example
 from bertie.io.words import TaggedExample, spaced
 from bertie.tasks.source import TaskSource
 from bertie.tasks.tagging import TaggingTask, words_of
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

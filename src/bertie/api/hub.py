@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, overload
 
-from bertie.console import console
+from bertie.api import transfers
+from bertie.api.transfers import Downloaded, Remote
 from bertie.errors import DataError, UsageError, arguments
-from bertie.hub import names, remote
-from bertie.hub.remote import Downloaded, Remote
+from bertie.models import names
 from bertie.models.variant import check_no_adapter, read_public
 from bertie.runs.models import model_folder
 from bertie.runs.verify import verify_folder
@@ -36,7 +36,7 @@ def download(name: str | Remote, *, dry_run: Literal[False] = False) -> Download
 def download(name: str | Remote, *, dry_run: Literal[True]) -> Remote: ...
 @arguments(repo_id="name", model="name")
 def download(name: str | Remote, *, dry_run: bool = False) -> Downloaded | Remote:
-    """Downloads a model of the Hugging Face Hub, for use by name. A stopped download is continued.
+    """Downloads a model of the Hugging Face Hub, for use by name. Files that arrived before are not downloaded again.
 
     Only weights (safetensors), tokenizer and config are downloaded, to the cache of HF_HOME.
 
@@ -55,11 +55,8 @@ def download(name: str | Remote, *, dry_run: bool = False) -> Downloaded | Remot
         >>> bertie.load("someone/notes").can[:3]
         ('embed', 'similarity', 'fill_mask')
     """
-    model = remote.look_up(name, check_no_adapter) if isinstance(name, str) else name
-    if dry_run:
-        return model
-    with console.progress(f"downloading {model.name}", model.bytes / 1e6, unit="MB") as advance:
-        return remote.download_model(model, advance=lambda count: advance(count / 1e6))
+    model = transfers.look_up(name, check_no_adapter) if isinstance(name, str) else name
+    return model if dry_run else transfers.download_model(model)
 
 
 @dataclass(frozen=True)
@@ -95,10 +92,10 @@ def upload(model: str | Path, name: str, *, private: bool = False, message: str 
     """
     folder = model_folder(model)
     read_public(folder)  # says what is wrong with a folder that is no model
-    if damage := [one["found"] for one in verify_folder(folder)["checks"] if not one["ok"]]:
+    if damage := [check.result for check in verify_folder(folder).checks if not check.ok]:
         raise DataError(f"{damage[0]} Nothing was uploaded.")
-    size = sum((folder / file).stat().st_size for file in remote.uploaded(folder))
-    return Uploaded(remote.upload_folder(folder, name, private=private, message=message), size)
+    size = sum((folder / file).stat().st_size for file in transfers.uploaded(folder))
+    return Uploaded(transfers.upload_folder(folder, name, private=private, message=message), size)
 
 
 def list_models() -> list[NamedModel]:

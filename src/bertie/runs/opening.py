@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bertie import checksums
 from bertie.errors import BertieError, MissingFile, UsageError, model_hint
-from bertie.families import VARIANTS
 from bertie.folders import check_other
-from bertie.hub import names
 from bertie.infer import onnx_engine, rates
 from bertie.infer.engine import PRECISIONS, check_names
 from bertie.infer.native.folder import FolderEngine, open_native_engine
+from bertie.models import names
+from bertie.models.families import VARIANTS
 from bertie.models.files import copy_other_files, hash_model_folder
 from bertie.models.int8 import INT8
 from bertie.models.variant import method_of, read_public

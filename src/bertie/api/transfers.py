@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from hashlib import sha256
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from bertie import checksums
 from bertie.console import console
 from bertie.errors import DataError, NoAccess, NoNetwork, NoPackage, UnknownName, UsageError
 from bertie.files import Json, write_bytes
-from bertie.hub.names import PACKAGED, REPOSITORY, bundled, cache_of, hub_cache
+from bertie.models.names import PACKAGED, REPOSITORY, bundled, cache_of, hub_cache
 
 WEIGHTS, INDEX, SHARDS = "model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"
 WANTED = (
@@ -28,7 +28,6 @@ WANTED = (
 )
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 """Extensions of files that can run code when they are opened."""
-_Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -100,11 +99,10 @@ def look_up(name: str, check_files: Callable[[str, Collection[str]], None] = lam
     return Remote(repository, revision, info.sha, sizes)
 
 
-def download_model(remote: Remote, *, advance: _Advance = lambda arrived: None) -> Downloaded:
+def download_model(remote: Remote) -> Downloaded:
     """Downloads the weights, the tokenizer and the config of a model to the cache. Code and pickles stay away.
 
-    What an interrupted download left is used. Damaged files in the cache are replaced. advance: called with the number
-    of bytes that arrived.
+    Files that are in the cache are used; damaged ones are replaced. huggingface_hub shows its own progress.
 
     Raises:
         DataError: A file differs from the hash that the Hub states; it is deleted.
@@ -112,14 +110,12 @@ def download_model(remote: Remote, *, advance: _Advance = lambda arrived: None) 
     hub = _library()
     repository = cache_of(remote.name)
     folder = repository / "snapshots" / remote.commit
-    _discard_damaged(remote, folder, repository / "blobs")
-    for file, (_, digest) in remote.files.items():
-        with _errors(f"{remote.name}@{remote.revision}"):
-            if digest and not (repository / "blobs" / digest).exists():
-                _fetch(remote, file, repository / "blobs", advance)
-            hub.hf_hub_download(  # finds the blob, or gets a small file
-                remote.name, file, revision=remote.commit, cache_dir=hub_cache(), tqdm_class=_bar(lambda arrived: None)
-            )
+    _discard_damaged(remote, folder)
+    with _errors(f"{remote.name}@{remote.revision}"):
+        for file in remote.files:
+            hub.hf_hub_download(remote.name, file, revision=remote.commit, cache_dir=hub_cache())
+    if damaged := _discard_damaged(remote, folder):
+        raise DataError(f"{damaged[0]} of {remote.name} arrived damaged and was deleted. Run the same command again.")
     if remote.revision != remote.commit:  # what the name means now, as huggingface_hub keeps it
         reference = repository / "refs" / remote.revision
         reference.parent.mkdir(parents=True, exist_ok=True)
@@ -128,62 +124,28 @@ def download_model(remote: Remote, *, advance: _Advance = lambda arrived: None) 
     return Downloaded(remote.name, folder, remote.commit, len(remote.files), remote.bytes)
 
 
-def _discard_damaged(remote: Remote, folder: Path, blobs: Path) -> None:
+def _discard_damaged(remote: Remote, folder: Path) -> list[str]:
     """Deletes files of the cache that differ from the hash of the Hub, or from the list of an earlier download.
 
-    Otherwise they would be used again, and listed with the hash of the damage.
+    Otherwise they would be used again, and listed with the hash of the damage. Returns their names.
     """
     listed: Json = {}
     with suppress(DataError):  # no list, or a damaged one, which is written again
         listed = checksums.read_checksums(folder)["files"]
-    for file, (size, digest) in remote.files.items():
-        blob = blobs / digest if digest else (folder / file).resolve()
+
+    def damaged(file: str, size: int, digest: str) -> bool:
+        blob = (folder / file).resolve()
         if not blob.exists():
-            continue
+            return False
         if digest:
-            damaged = not _intact(blob, size, digest)
-        else:
-            damaged = file in listed and checksums.problem(blob, listed[file]) != ""
-        if damaged:
-            (folder / file).unlink(missing_ok=True)
-            blob.unlink(missing_ok=True)
+            return blob.stat().st_size != size or _sha256(blob) != digest
+        return file in listed and checksums.problem(blob, listed[file]) != ""
 
-
-def _fetch(remote: Remote, file: str, blobs: Path, advance: _Advance) -> None:
-    """Downloads a large file as a blob of the cache, from the byte where an earlier download ended.
-
-    huggingface_hub itself starts a file again since version 2.
-    """
-    from filelock import FileLock  # of huggingface_hub
-
-    _, digest = remote.files[file]
-    blobs.mkdir(parents=True, exist_ok=True)
-    partial = blobs / f"{digest}.bertie.incomplete"
-    with FileLock(f"{partial}.lock"):  # another process may download the same file
-        if not (blobs / digest).exists():
-            _resume(remote, file, partial, advance)
-            partial.rename(blobs / digest)
-
-
-def _resume(remote: Remote, file: str, partial: Path, advance: _Advance) -> None:
-    """Downloads the rest of a file, and checks it whole. Raises DataError for a damaged one, which is deleted."""
-    from huggingface_hub.file_download import http_get
-
-    size, digest = remote.files[file]
-    with partial.open("ab") as arrived:
-        if arrived.tell() < size:
-            hub = _library()
-            http_get(
-                hub.hf_hub_url(remote.name, file, revision=remote.commit),
-                arrived,
-                resume_size=arrived.tell(),
-                headers=hub.utils.build_hf_headers(),
-                expected_size=size,
-                tqdm_class=_bar(advance),
-            )
-    if not _intact(partial, size, digest):
-        partial.unlink()
-        raise DataError(f"{file} of {remote.name} arrived damaged and was deleted. Run the same command again.")
+    names = [file for file, (size, digest) in remote.files.items() if damaged(file, size, digest)]
+    for file in names:
+        (folder / file).resolve().unlink(missing_ok=True)
+        (folder / file).unlink(missing_ok=True)
+    return names
 
 
 def upload_folder(folder: Path, name: str, *, private: bool = False, message: str = "") -> str:
@@ -204,8 +166,6 @@ def upload_folder(folder: Path, name: str, *, private: bool = False, message: st
     api = hub.HfApi()
     with _errors(name):
         address = api.create_repo(name, private=private, exist_ok=True)
-        if console.verbosity.level < 0 or console.verbosity.json:
-            hub.utils.disable_progress_bars()
         parts = [hub.CommitOperationAdd(path_in_repo=file, path_or_fileobj=folder / file) for file in files]
         api.create_commit(name, parts, commit_message=message or "Upload a model")
     return str(address)
@@ -221,8 +181,11 @@ def uploaded(folder: Path) -> list[str]:
 def _library() -> Any:
     try:
         import huggingface_hub
+        from huggingface_hub.utils.tqdm import disable_progress_bars
     except ImportError:
         raise NoPackage("The Hugging Face Hub needs huggingface_hub: pip install 'bertie[hub]'") from None
+    if console.verbosity.level < 0 or console.verbosity.json:
+        disable_progress_bars()
     return huggingface_hub
 
 
@@ -260,36 +223,6 @@ def _errors(name: str) -> Iterator[None]:
         raise NoNetwork(f"{name}: the Hub could not be reached ({reason[0]}). Run the same command again.") from None
 
 
-def _bar(advance: _Advance) -> Any:
-    """Returns a class in the place of tqdm's, which reports what arrives."""
-
-    class Bar:
-        def __init__(self, *_: object, initial: int = 0, **__: object) -> None:
-            self.n = initial
-            advance(initial)
-
-        def update(self, arrived: float | None = 1) -> None:
-            advance(int(arrived or 0))
-
-        def __enter__(self) -> "Bar":
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def __getattr__(self, name: str) -> Callable[..., None]:
-            return lambda *_, **__: None
-
-    return Bar
-
-
-def _intact(path: Path, size: int, digest: str) -> bool:
-    return path.stat().st_size == size and _sha256(path) == digest
-
-
 def _sha256(path: Path) -> str:
-    digest = sha256()
-    with open(path, "rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-    return digest.hexdigest()
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
