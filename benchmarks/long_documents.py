@@ -1,13 +1,13 @@
-"""Long documents: full attention, windows, sparse attention and truncation, where the deciding sentence is anywhere.
+"""Long documents: ways to read texts that are longer than those of training, with a deciding sentence anywhere in them.
 
     python -m benchmarks.long_documents --squad train-v1.1.json --work WORK      measures what the file lacks
 
 A document is made by rule: sentences of SQuAD's paragraphs up to a number of tokens, and among them one that says what
 happened to a plan. It is approved or rejected, in several words that occur nowhere else. It lies in the last three
 quarters of the document, so that a model that reads the first 256 tokens of 1,024 cannot see it. The networks have two
-layers of 128 and random weights, one vocabulary, and read as many tokens in training. A line of
-results/long_documents.jsonl is a way to read, a length and a seed: accuracy with the processor time of training and of
-prediction, and the peak memory of the process.
+layers of 128, random weights and one vocabulary, read as many tokens, and are trained on documents of 256 tokens. Then
+they read documents of 256, 1,024 and 4,096. A line of results/long_documents.jsonl is a way to read, a length and a
+seed: accuracy, processor time of training and of prediction, and the peak memory of prediction.
 """
 
 import argparse
@@ -25,10 +25,9 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results" / "long_documents.jsonl"
-LENGTHS = (256, 1_024, 4_096)
-TOKENS, TEST = 2_500_000, 300  # read in training, all epochs together; documents of the test
+TRAINED, LENGTHS = 256, (256, 1_024, 4_096)  # tokens of a document: in training, in the test
+TOKENS, TEST = 2_500_000, 200  # read in training, all epochs together; documents of the test
 EPOCHS = 2
-WINDOW = 256  # tokens of a window, and of a truncated text
 WORD_TOKENS = 1.45  # of a word of SQuAD in the vocabulary of starter-en
 GOOD = ("approved", "accepted", "adopted", "endorsed")
 BAD = ("rejected", "refused", "dismissed", "vetoed")
@@ -42,7 +41,7 @@ IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}  # of the vocabu
 
 @dataclass(frozen=True)
 class Way:
-    """A way to read a long document. changes: of the preset; cut: what happens at WINDOW tokens, "" for nothing."""
+    """A way to read a long document. changes: of the preset; cut: what happens beyond TRAINED tokens, "": nothing."""
 
     name: str
     preset: str
@@ -51,8 +50,8 @@ class Way:
 
 
 WAYS = (
-    Way("BERT, the first 256 tokens", "bert-base-cased", {}, "truncate"),
-    Way("BERT, windows of 256 tokens", "bert-base-cased", {}, "window"),
+    Way("BERT, the first 256 tokens", "bert-base-cased", {"max_position_embeddings": 4_096}, "truncate"),
+    Way("BERT, windows of 256 tokens", "bert-base-cased", {"max_position_embeddings": 4_096}, "window"),
     Way("BERT, all tokens", "bert-base-cased", {"max_position_embeddings": 4_096}),
     Way("ModernBERT", "ModernBERT-base", {"intermediate_size": 256, "max_position_embeddings": 4_096}),
     Way("Longformer", "longformer-base-4096", {**IDS, "attention_window": 128}),
@@ -86,63 +85,74 @@ def documents(sentences: Sequence[str], length: int, count: int, rng: random.Ran
         yield {"text": " ".join(text), "label": label}
 
 
-def write(squad: Path, folder: Path, length: int, seed: int) -> tuple[Path, Path]:
-    """Returns the files of training and of the test, which are made first."""
-    files = folder / f"train-{length}-{seed}.jsonl", folder / f"test-{length}-{seed}.jsonl"
-    if not files[1].exists():
+def write(squad: Path, folder: Path, seed: int) -> dict[int, Path]:
+    """Returns the files of training (0) and of the test of each length, which are made first."""
+    files = {0: folder / f"train-{seed}.jsonl"} | {length: folder / f"test-{length}-{seed}.jsonl" for length in LENGTHS}
+    if not files[LENGTHS[-1]].exists():
         sentences, rng = fillers(squad), random.Random(seed)
         rng.shuffle(sentences)
         half = len(sentences) // 2
-        for file, some, count in zip(
-            files, (sentences[:half], sentences[half:]), (TOKENS // EPOCHS // length, TEST), strict=True
-        ):
-            file.write_text("".join(json.dumps(one) + "\n" for one in documents(some, length, count, rng)))
+        for length, file in files.items():
+            some = sentences[half:] if length else sentences[:half]
+            count = TEST if length else TOKENS // EPOCHS // TRAINED
+            lines = (json.dumps(one) for one in documents(some, length or TRAINED, count, rng))
+            file.write_text("".join(f"{line}\n" for line in lines))
     return files
 
 
-def measure(way: Way, length: int, seed: int, work: Path, files: Sequence[Path]) -> dict[str, Any]:
-    """Returns the accuracy of a way to read, with the costs of training and prediction."""
+def trained(way: Way, seed: int, work: Path, file: Path) -> Path:
+    """Returns the run of a network on short documents. Ways with the same network share it."""
     import bertie
-    from bertie import families
-    from bertie.costs.meter import resident_peak_bytes
+    from bertie.models import families
     from bertie.text.tokenizer import Tokenizer
 
-    start, run = work / f"{way.preset}-{seed}", work / f"{way.name.replace(' ', '-').replace(',', '')}-{length}-{seed}"
+    start, run = work / f"{way.preset}-{seed}", work / f"{way.preset}-{seed}-run"
     tokenizer = Tokenizer.load(Path("models/starter-en"))
     if not start.exists():
         sizes = {**SIZES, **way.changes, "vocab_size": tokenizer.vocab_size}
         families.save(families.build(way.preset, heads={}, seed=seed, **sizes), start, tokenizer=tokenizer)
-    most = WINDOW if way.cut else length
-    settings = [
-        *(f"max_length={most}", f"too_long={way.cut or 'truncate'}", f"epochs={EPOCHS}", "optim.lr=1e-3"),
-        *("train.batch_size=8", "label_check=none", "baselines=false", "held_out=0.02", "pooling=mean"),
-        *("train.eval_every=1000000", "train.save_every=1000000"),
-    ]
-    began = time.process_time()
-    bertie.finetune(start, train=files[0], task="sequence", output=run, seed=seed, overrides=settings, overwrite=True)
-    trained = time.process_time() - began
-    model, began = bertie.load(run, engine="torch"), time.process_time()
-    scores = bertie.evaluate(model, files[1])
+    if not (work / f"{way.preset}-{seed}.json").exists():
+        settings = [
+            *(f"max_length={TRAINED}", f"epochs={EPOCHS}", "optim.lr=1e-3", "train.batch_size=8", "pooling=mean"),
+            *("label_check=none", "baselines=false", "held_out=0.02"),
+            *("train.eval_every=1000000", "train.save_every=1000000"),
+        ]
+        began = time.process_time()
+        bertie.finetune(start, train=file, task="sequence", output=run, seed=seed, overrides=settings, overwrite=True)
+        seconds = round(time.process_time() - began)
+        (work / f"{way.preset}-{seed}.json").write_text(json.dumps({"train_s": seconds}))
+    return run
+
+
+def measure(way: Way, length: int, seed: int, work: Path) -> dict[str, Any]:
+    """Returns the accuracy of a way to read, with the costs of training and prediction."""
+    import bertie
+
+    files = {number: work / f"test-{number}-{seed}.jsonl" for number in LENGTHS}
+    model, began = bertie.load(work / f"{way.preset}-{seed}-run", engine="torch"), time.process_time()
+    most = TRAINED if way.cut else length
+    scores = bertie.evaluate(model, files[length], max_length=most, too_long=way.cut or "truncate")
     seconds = time.process_time() - began
+    peak = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    assert peak is not None
     return {
-        **{"accuracy": round(scores["accuracy"], 4), "train_s": round(trained), "test_s": round(seconds, 1)},
-        "peak_bytes": resident_peak_bytes(),
+        **{"accuracy": round(scores["accuracy"], 4), "test_s": round(seconds, 1), "peak_bytes": 1024 * int(peak[1])},
+        **json.loads((work / f"{way.preset}-{seed}.json").read_text()),
     }
 
 
-def counted(files: Sequence[Path]) -> dict[str, Any]:
+def counted(files: dict[int, Path], length: int) -> dict[str, Any]:
     """Returns the accuracy of a linear model on word counts, which reads all of a document."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
-    parts = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+    parts = [[json.loads(line) for line in files[one].read_text().splitlines()] for one in (0, length)]
     (texts, labels), (tests, truth) = (
         ([one["text"] for one in part], [one["label"] for one in part]) for part in parts
     )
-    began = time.process_time()
     model = make_pipeline(CountVectorizer(binary=True), LogisticRegression(max_iter=500)).fit(texts, labels)
-    return {"accuracy": round(float(model.score(tests, truth)), 4), "train_s": round(time.process_time() - began)}
+    return {"accuracy": round(float(model.score(tests, truth)), 4)}
 
 
 def main() -> None:
@@ -150,16 +160,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measures ways to read long documents.")
     parser.add_argument("--squad", type=Path, required=True, help="train-v1.1.json")
     parser.add_argument("--work", type=Path, required=True, help="folder of documents and runs")
-    parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS)
     parser.add_argument("--only", nargs="+", default=[], help="ways to read")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--row", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.row:
         name, length, seed = options.row[0], int(options.row[1]), int(options.row[2])
-        files = write(options.squad, options.work, length, seed)
-        way = next((one for one in WAYS if one.name == name), None)
-        print(json.dumps(counted(files) if way is None else measure(way, length, seed, options.work, files)))
+        files = write(options.squad, options.work, seed)
+        if name == COUNTS:
+            print(json.dumps(counted(files, length)))
+            return
+        way = next(one for one in WAYS if one.name == name)
+        if length:
+            print(json.dumps(measure(way, length, seed, options.work)))
+        else:
+            trained(way, seed, options.work, files[0])
+            print("{}")
         return
 
     from benchmarks import harness
@@ -169,29 +185,25 @@ def main() -> None:
     facts = harness.machine()
     machine = f"{facts['processor']}, 1 thread, torch {facts['torch']}"
     known = {(one["way"], one["length"], one["seed"]) for one in read_lines(RESULTS)}
+
+    def process(name: str, length: int, seed: int) -> dict[str, Any]:
+        shared = ["--squad", str(options.squad), "--work", str(options.work), "--row", name, str(length), str(seed)]
+        command, environment = [sys.executable, "-m", "benchmarks.long_documents", *shared], {**os.environ}
+        environment["OMP_NUM_THREADS"] = "1"
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        if done.returncode:
+            raise SystemExit(done.stderr[-2_000:])
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+
     for seed in range(options.seeds):
-        for length in options.lengths:
-            write(options.squad, options.work, length, seed)
-            for name in (COUNTS, *(way.name for way in WAYS)):
-                if (name, length, seed) in known or (options.only and name not in options.only):
-                    continue
-                shared = ["--squad", str(options.squad), "--work", str(options.work)]
-                command = [
-                    sys.executable,
-                    "-m",
-                    "benchmarks.long_documents",
-                    *shared,
-                    "--row",
-                    name,
-                    str(length),
-                    str(seed),
-                ]
-                done = subprocess.run(
-                    command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
-                )
-                if done.returncode:
-                    raise SystemExit(done.stderr[-2_000:])
-                line = {"way": name, "length": length, "seed": seed, **json.loads(done.stdout.splitlines()[-1])}
+        for name in (COUNTS, *(way.name for way in WAYS)):
+            lengths = [length for length in LENGTHS if (name, length, seed) not in known]
+            if not lengths or (options.only and name not in options.only):
+                continue
+            if name != COUNTS:
+                process(name, 0, seed)
+            for length in lengths:
+                line = {"way": name, "length": length, "seed": seed, **process(name, length, seed)}
                 add_line(RESULTS, {**line, "machine": machine, "date": datetime.date.today().isoformat()})
 
 

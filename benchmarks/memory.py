@@ -54,7 +54,7 @@ def cell(folder: str, engine: str, length: int, batch: int) -> int:
 
 def made(work: Path, name: str) -> Path:
     """Returns the folder of a model with random weights and two labels, which is made first."""
-    from bertie import families
+    from bertie.models import families
     from bertie.models.heads import HEADS
     from bertie.text.tokenizer import Tokenizer
 
@@ -70,9 +70,8 @@ def made(work: Path, name: str) -> Path:
 
 def said(name: str, length: int, batch: int) -> dict[str, float]:
     """Returns what `bertie info` and `bertie plan` say of a model, in bytes, by engine."""
-    from bertie import families
     from bertie.apps.plan.memory import memory_at_use
-    from bertie.models import count
+    from bertie.models import count, families
 
     preset, changes = MODELS[name]
     config = families.config(preset, vocab_size=VOCABULARY, **changes)
@@ -103,7 +102,7 @@ def main() -> None:
 
     from benchmarks import harness
     from benchmarks.result_lines import add_line, read_lines
-    from bertie import families
+    from bertie.models import families
 
     facts = harness.machine()
     machine = f"{facts['processor']}, 1 thread, Python {facts['python']}, torch {facts['torch']}"

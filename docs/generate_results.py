@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # as a script
 
 from benchmarks.result_lines import mean_cell, peer_cells  # noqa: E402
-from bertie.evaluation.compare import SeedSummary  # noqa: E402
+from bertie.metrics.compare import SeedSummary  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(r"(<!-- table: ([\w-]+(?: [^>]+?)?) -->\n).*?(<!-- end of table -->)", re.DOTALL)

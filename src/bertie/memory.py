@@ -12,9 +12,8 @@ MATRIX_BYTES = 1 << 18  # from which on a block has pages of its own
 def keep_memory() -> bool:
     """Makes glibc keep freed memory for the next step; -> whether this is possible.
 
-    By default, glibc returns every block above 32 MiB to the system. The activations, logits and gradients of each step
-    are therefore cleared and mapped again, page by page: a fifth of a training step of BERT-base on a CPU
-    (benchmarks/log). The peak memory does not change; the process keeps it until it ends.
+    By default, glibc returns every block above 32 MiB to the system. What a step computes is then cleared and mapped
+    again, a fifth of a step of BERT-base on a CPU (benchmarks/log). The peak memory does not change.
     """
     settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1, M_TOP_PAD: TOP_PAD_BYTES}  # no mmap, no trimming
     if sys.platform.startswith("linux"):
