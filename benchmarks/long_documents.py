@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 RESULTS = Path(__file__).parent / "results" / "long_documents.jsonl"
 TRAINED, LENGTHS = 256, (256, 1_024, 4_096)  # tokens of a document: in training, in the test
@@ -41,12 +41,12 @@ IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}  # of the vocabu
 
 @dataclass(frozen=True)
 class Way:
-    """A way to read a long document. changes: of the preset; cut: what happens beyond TRAINED tokens, "": nothing."""
+    """A way to read a long document. changes: of the preset; cut: what happens beyond TRAINED tokens, None: nothing."""
 
     name: str
     preset: str
     changes: dict[str, Any]
-    cut: str = ""
+    cut: Literal["truncate", "window"] | None = None
 
 
 WAYS = (

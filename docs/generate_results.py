@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # as a script
 
 from benchmarks.result_lines import mean_cell, peer_cells  # noqa: E402
+from bertie.metrics.base import wilson  # noqa: E402
 from bertie.metrics.compare import SeedSummary  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -382,6 +383,36 @@ def memory(korean: bool) -> str:
     return f"{table(heads, cells)}\n{note}. {where}\n"
 
 
+def long_documents(korean: bool) -> str:
+    """One row for each way to read: accuracy by length with its interval, and the costs of the longest documents."""
+    from benchmarks.long_documents import TEST
+
+    runs: defaultdict[str, dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in lines("long_documents"):
+        runs[row["way"]][row["length"]].append(row)
+    lengths, cells = sorted({length for some in runs.values() for length in some}), []
+    for name, some in runs.items():
+        shown = []
+        for length in lengths:
+            values = [row["accuracy"] for row in some.get(length, [])]
+            low, high = wilson(TEST * sum(values), TEST * len(values)) if values else (0, 0)
+            shown.append(f"{sum(values) / len(values):.3f} ({low:.3f} to {high:.3f})" if values else "-")
+        costs = [next((row[key] for row in some.get(lengths[-1], []) if key in row), None) for key in COSTS]
+        train, test, peak = costs
+        cells.append((name, *shown, number(train), number(test), f"{peak / 1e6:,.0f}" if peak else ""))
+    last = lines("long_documents")[-1]
+    costs_heads = ("training, CPU s", "prediction of the longest, CPU s", "its peak, MB")
+    heads = ("way to read", *(f"{length:,} tokens" for length in lengths), *costs_heads)
+    if korean:
+        costs_heads = ("학습, CPU 초", "가장 긴 문서의 예측, CPU 초", "그 최대 메모리, MB")
+        heads = ("읽는 방법", *(f"토큰 {length:,}개" for length in lengths), *costs_heads)
+    where = f"{last['machine']}, {last['date']}: `python -m benchmarks.long_documents --squad FILE --work WORK`"
+    return f"{table(heads, cells)}\n{where}\n"
+
+
+COSTS = ("train_s", "test_s", "peak_bytes")
+
+
 def prepositions(korean: bool) -> str:
     """One row for each ranking: how often the right passage of two is first, by kind of query."""
     del korean
@@ -460,6 +491,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "facts": facts,
     "families": families,
     "memory": memory,
+    "long-documents": long_documents,
     "prepositions": prepositions,
     "speedrun": speedrun,
     "recommend": recommend,
