@@ -25,10 +25,12 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # as a script
 
 from benchmarks.result_lines import mean_cell, peer_cells  # noqa: E402
+from bertie.metrics.compare import SeedSummary  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
 MARKED = re.compile(r"(<!-- table: ([\w-]+(?: [^>]+?)?) -->\n).*?(<!-- end of table -->)", re.DOTALL)
 KOREAN_SETS = ("nsmc", "korsts", "kornli", "klue-nli", "klue-dp", "korquad")
+SETS = {"sst2": "SST-2", "conll2003": "CoNLL-2003", "stsb": "STS-B", "squad": "SQuAD 1.1"}
 Row = dict[str, Any]
 
 
@@ -354,6 +356,48 @@ def families(korean: bool, size: str) -> str:
     return table(heads, cells) + note
 
 
+def speedrun(korean: bool, minutes: str, threads: str) -> str:
+    """One row for each recipe in the same time: steps, tokens, loss, scores; then how it was measured."""
+    del korean
+    rows: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in lines("speedrun"):
+        if (f"{row['minutes']:g}", str(row["threads"])) == (minutes, threads):
+            rows[row["row"]].append(row)
+    first = next(iter(rows.values()))[0]
+    tasks = tuple(first["scores"])
+    cells = []
+    for name, runs in rows.items():
+        losses = [run["loss"] for run in runs if run["loss"] is not None]
+        known = SeedSummary.over(losses) if losses else None
+        loss = "" if known is None else f"{known.mean:.2f}"
+        if known is not None and known.low is not None:
+            loss += f" ({known.low:.2f} to {known.high:.2f})"
+        size = f"{runs[0]['parameters'] / 1e6:.1f}"
+        made = (f"{runs[0]['steps']:,}", f"{runs[0]['tokens'] / 1e6:.1f}")
+        cells.append((name, size, *made, loss, *(mean_cell([run["scores"][task] for run in runs]) for task in tasks)))
+    heads = ("row", "M parameters", "steps", "M tokens", "loss, nats", *(SETS[task] for task in tasks))
+    seeds = sorted({len(runs) for runs in rows.values()})
+    many = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' * (seeds[0] > 1)}"
+    command = f"python -m benchmarks.speedrun --minutes {minutes} --threads {threads} --seeds {seeds[-1]}"
+    return table(heads, cells) + f"\n{many} a row, {first['machine']}, {first['date']}: `{command}`\n"
+
+
+def recommend(korean: bool, data: str) -> str:
+    """One row for each way to recommend: recall at 10 for known and for new items."""
+    del korean
+    rows: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in lines("recommend"):
+        if row["data"] == data:
+            rows[row["row"]].append(row)
+    cells = [
+        (name, *(mean_cell([run[kind] for run in runs]) for kind in ("known", "new")), str(len(runs)))
+        for name, runs in rows.items()
+    ]
+    first = next(iter(rows.values()))[0]
+    note = f"\n{first['machine']}, {first['date']}: `python -m benchmarks.recommend --data {data}`\n"
+    return table(("row", "recall@10, known items", "recall@10, new items", "seeds"), cells) + note
+
+
 RECORD = re.compile(r"^## (.+)\n\n\*(\d{4}-\d\d-\d\d)\.\*", re.MULTILINE)
 
 TABLES: dict[str, Callable[..., str]] = {
@@ -371,6 +415,8 @@ TABLES: dict[str, Callable[..., str]] = {
     "replaced-words": replaced_words,
     "facts": facts,
     "families": families,
+    "speedrun": speedrun,
+    "recommend": recommend,
 }
 
 

@@ -8,7 +8,7 @@ from benchmarks.infer_peers import Peer, first, mean, rectangle
 from benchmarks.infer_runners import Texts, reading_of
 from bertie.infer.native.library import found_compiler
 from bertie.models import families
-from bertie.tasks import SequenceTask
+from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 

@@ -3,8 +3,9 @@
 The public names are imported when they are first used, so `import bertie` is fast.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from bertie.registry import import_name
 
 if TYPE_CHECKING:
     from bertie.api.change import convert, extend_vocabulary, grow, shrink, trim_vocabulary
@@ -172,7 +173,7 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'bertie' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return import_name(_HOMES[name], name)
 
 
 def __dir__() -> list[str]:

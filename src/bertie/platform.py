@@ -3,8 +3,9 @@
 A name is imported when it is first used, so a command's help needs no torch. A test keeps the list as short as it is.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from bertie.registry import import_name
 
 # fmt: off
 _MODULES = {
@@ -124,7 +125,7 @@ else:
         if name not in _HOMES:
             raise AttributeError(f"module 'bertie.platform' has no attribute {name!r}")
         module, own = _HOMES[name]
-        value = globals()[name] = getattr(import_module(module), own)
+        value = globals()[name] = import_name(module, own)
         return value
 
 

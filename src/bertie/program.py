@@ -1,6 +1,7 @@
 """`run`: runs a command line, and turns errors into messages and exit codes. `main` runs that of `bertie`."""
 
 import errno
+import gc
 import os
 import signal
 import sys
@@ -17,7 +18,11 @@ from bertie.threads import spin_briefly
 
 def main() -> None:
     """Runs `bertie`."""
-    run(Later[Callable[[], None]]("bertie.apps.cli.table", "app").found())
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it would read the files of all installed packages
+    try:
+        run(Later[Callable[[], None]]("bertie.apps.cli.table", "app").found())
+    finally:
+        gc.freeze()  # the process ends, and Python would search all that it leaves
 
 
 def run(program: Callable[[], None]) -> None:

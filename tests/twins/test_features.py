@@ -15,8 +15,9 @@ from bertie.models.facts import Facts
 from bertie.models.heads.features import FEATURES
 from bertie.models.model import TorchModel
 from bertie.runs.weights import load_model
-from bertie.tasks import TaggingTask, task_of
+from bertie.tasks import task_of
 from bertie.tasks.source import TaskSource, batch_of_examples
+from bertie.tasks.tagging import TaggingTask
 from bertie.text.tokenizer import Tokenizer
 
 TAGS = ("O", "B-A")

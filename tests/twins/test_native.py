@@ -16,7 +16,7 @@ from bertie.infer.native_engine import NativeEngine, unsupported
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models import families
 from bertie.models.model import TorchModel
-from bertie.tasks import SequenceTask
+from bertie.tasks.sequence import SequenceTask
 from bertie.text.sequences import Sequences
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")

@@ -17,7 +17,8 @@ from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Groups
 from bertie.runs.weights import load_model as load_module
-from bertie.tasks import Prediction, SequenceTask
+from bertie.tasks import Prediction
+from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 

@@ -20,8 +20,9 @@ from bertie.io.tables import Example
 from bertie.models import families
 from bertie.models.encoder import EncoderOutput
 from bertie.nn.layout import Packed
-from bertie.tasks import SequenceTask, TaggingTask
+from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import TaskSource, batch_of_examples
+from bertie.tasks.tagging import TaggingTask
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.config import OptimConfig, TrainConfig
 from toys import toy_model

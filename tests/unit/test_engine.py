@@ -21,7 +21,8 @@ from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
 from bertie.runs.weights import load_model
-from bertie.tasks import SequenceTask, with_task
+from bertie.tasks import with_task
+from bertie.tasks.sequence import SequenceTask
 from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts

@@ -15,10 +15,10 @@ from bertie.metrics.answers import AnswerScores, QaPrediction
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.splits import hold_out
-from bertie.tasks import TASKS, SpanTask
+from bertie.tasks import TASKS
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.rank import RankTask
-from bertie.tasks.span import SpanPrediction
+from bertie.tasks.span import SpanPrediction, SpanTask
 
 QUESTIONS, PASSAGES = 400, 10
 CHANCE = sum(1 / rank for rank in range(1, PASSAGES + 1)) / PASSAGES  # one right passage, anywhere: 0.293

@@ -26,7 +26,7 @@ from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.runs.internals import ModelInternals
 from bertie.runs.weights import load_model as load_module
-from bertie.tasks import SequenceTask
+from bertie.tasks.sequence import SequenceTask
 from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model

@@ -24,14 +24,14 @@ from bertie.report import sections
 from bertie.report.page import Report
 from bertie.runs.finetune import run_finetune
 from bertie.runs.finetune_page import render_finetune_page
-from bertie.tasks import Prediction, TaggingTask
+from bertie.tasks import Prediction
 from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.multilabel import MultiLabelTask
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import AROUND, MOST, clipped, mark_text
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.span import Span, SpanPrediction, SpanTask
-from bertie.tasks.tagging import TagPrediction
+from bertie.tasks.tagging import TaggingTask, TagPrediction
 
 assert model
 assert one_thread

@@ -13,7 +13,8 @@ from bertie.models import families
 from bertie.models.facts import Facts
 from bertie.models.model import TorchModel
 from bertie.runs.weights import load_model
-from bertie.tasks import SequenceTask, with_task
+from bertie.tasks import with_task
+from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import TOY_WORDS, toy_model
 

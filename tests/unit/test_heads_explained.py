@@ -17,7 +17,7 @@ from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
 from bertie.models import families
 from bertie.models.surgery import rebuilt
-from bertie.tasks import SequenceTask
+from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 

@@ -17,7 +17,7 @@ from bertie.io.tables import Example
 from bertie.models import families
 from bertie.models.surgery import take_layers
 from bertie.runs.weights import load_model as load_module
-from bertie.tasks import SequenceTask
+from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.callbacks import EachStep

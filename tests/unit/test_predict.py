@@ -26,7 +26,8 @@ from bertie.models.config import EncoderConfig
 from bertie.models.heads.vocabulary import MaskedLMHead
 from bertie.program import main
 from bertie.runs.weights import load_model
-from bertie.tasks import SequenceTask, with_task
+from bertie.tasks import with_task
+from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts

@@ -14,7 +14,7 @@ from bertie.io.tables import Example
 from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.runs.weights import load_model as load_module
-from bertie.tasks import SequenceTask
+from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import TaskSource
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model

@@ -175,7 +175,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (68_365, 45_000),
+    core_lines: (68_366, 45_000),
     core_files: (379, 290),
     imports_inside_functions: (52, 60),
     uses_of_any: (549, 600),

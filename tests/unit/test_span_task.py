@@ -19,10 +19,10 @@ from bertie.models.encoder import Encoder
 from bertie.models.facts import Facts
 from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
-from bertie.tasks import SpanTask, task_of, with_task
+from bertie.tasks import task_of, with_task
 from bertie.tasks.places import fullest
 from bertie.tasks.source import batch_of_examples
-from bertie.tasks.span import best_spans
+from bertie.tasks.span import SpanTask, best_spans
 from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts

@@ -1,5 +1,6 @@
 """What a command imports before it answers: never what it does not use. Counted in modules, since seconds vary."""
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 from test_predict import save_model
 
 from bertie.infer.native.library import found_compiler
+from bertie.registry import import_name
 
 UNUSED = (
     *("torch._dynamo", "torch._inductor", "sympy", "triton", "torch.distributed.fsdp", "torch.distributed.tensor"),
@@ -48,9 +50,25 @@ def test_an_answer_needs_torch_and_little_else(folder, command):
 @pytest.mark.parametrize("command", ["predict", "embed"])
 def test_the_native_engine_needs_no_torch(folder, command):
     modules = imported(command, folder, "--engine", "native", "-q", stdin="a b c\n")
-    assert (
-        sorted(modules & {"torch", "onnxruntime", "bertie.nn", "bertie.train", "bertie.apps.compress", *UNUSED}) == []
-    )
+    unused = {"torch", "onnxruntime", "loky", "psutil", "bertie.nn", "bertie.train", "bertie.apps.compress"}
+    assert sorted(modules & (unused | set(UNUSED))) == []
+    assert not modules & {"bertie.tasks.several", "bertie.tasks.parse", "bertie.tasks.span"}, "tasks of other models"
+
+
+def test_imports_collect_no_garbage_and_leave_the_collector_as_it_was(tmp_path, monkeypatch):
+    (tmp_path / "of_a_test.py").write_text("import gc\nvalue = gc.isenabled()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert import_name("of_a_test", "value") is False
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        import_name("of_a_test", "value")
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+    with pytest.raises(AttributeError):
+        import_name("of_a_test", "other")
+    assert gc.isenabled()
 
 
 def test_ctrl_c_during_the_imports_prints_no_traceback():

@@ -13,9 +13,8 @@ from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.io.words import TaggedExample, spaced
-from bertie.tasks import TaggingTask
 from bertie.tasks.source import TaskSource
-from bertie.tasks.tagging import words_of
+from bertie.tasks.tagging import TaggingTask, words_of
 from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 

@@ -17,10 +17,10 @@ from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
-from bertie.tasks import TASKS, Prediction, SequenceTask
+from bertie.tasks import TASKS, Prediction
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.embed import EmbedTask
-from bertie.tasks.sequence import _highest, label_names
+from bertie.tasks.sequence import SequenceTask, _highest, label_names
 from bertie.tasks.source import (
     Targets,
     TaskSource,

@@ -12,7 +12,8 @@ from sklearn.metrics import fbeta_score, precision_score, recall_score
 import bertie as package
 from bertie.errors import UsageError
 from bertie.metrics.thresholds import Goal, choose_threshold
-from bertie.tasks import Prediction, SequenceTask
+from bertie.tasks import Prediction
+from bertie.tasks.sequence import SequenceTask
 from toys import CommandLine, toy_model
 
 RNG = np.random.default_rng(0)

@@ -12,7 +12,8 @@ import bertie as library
 from bertie.errors import DataError
 from bertie.models import families
 from bertie.runs.weights import load_model as load_module
-from bertie.tasks import SequenceTask, with_task
+from bertie.tasks import with_task
+from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import FILE, FeatureConfig, TrainingFacts, read_training_facts, write_training_facts
 from toys import TOY_TEXTS, TOY_WORDS, CommandLine, toy_model

@@ -16,7 +16,7 @@ from bertie.io.tables import Example
 from bertie.metrics.base import verdict, wilson
 from bertie.metrics.calibration import Selective, SetCounts, rows_needed, set_cut
 from bertie.metrics.thresholds import choose_threshold
-from bertie.tasks import SequenceTask
+from bertie.tasks.sequence import SequenceTask
 from serving import live
 from toys import CommandLine, toy_model
 

@@ -21,7 +21,8 @@ from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.nn.layer import ACTIVATIONS
 from bertie.runs.weights import load_model
-from bertie.tasks import SequenceTask, with_task
+from bertie.tasks import with_task
+from bertie.tasks.sequence import SequenceTask
 from bertie.text.formats import FORMATS, Format
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train_vocabulary

@@ -20,8 +20,6 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from loky.backend import get_context
-
 from bertie.io.streams import Unreadable
 
 _T = TypeVar("_T")
@@ -81,6 +79,8 @@ class _Process:
     idle: "list[_Process]" = []  # noqa: RUF012 (of all)
 
     def __init__(self) -> None:
+        from loky.backend import get_context  # with psutil, which few programs need
+
         context = get_context("loky")  # imports nothing of the caller's program
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), daemon=True)

@@ -1,37 +1,19 @@
-"""Supervised tasks. Each is one file and one row in this table."""
+"""Supervised tasks. Each is one file and one row in this table, and is imported when it is first used."""
 
 from dataclasses import replace
 
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
 from bertie.models.facts import Facts
-from bertie.registry import Registry, package_of
+from bertie.registry import Later, Registry, package_of
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.base import Task
-from bertie.tasks.choice import ChoiceTask
-from bertie.tasks.embed import EmbedTask
-from bertie.tasks.few_shot import FewShotTask
-from bertie.tasks.multilabel import MultiLabelTask
-from bertie.tasks.parse import ParseTask
-from bertie.tasks.pattern import PatternTask
-from bertie.tasks.rank import RankTask
-from bertie.tasks.regression import RegressionTask
-from bertie.tasks.relation import RelationTask
-from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.several import SeveralTask
-from bertie.tasks.soft import SoftTask
-from bertie.tasks.span import SpanTask
-from bertie.tasks.tagging import TaggingTask
-from bertie.tasks.text2text import Text2TextTask
 from bertie.training_facts import TrainingFacts
 
 __all__ = [
     "TASKS",
     "Example",
     "Prediction",
-    "SequenceTask",
-    "SpanTask",
-    "TaggingTask",
     "Task",
     "task_name",
     "task_of",
@@ -41,21 +23,21 @@ __all__ = [
 TASKS: Registry[type[Task]] = Registry(
     "task",
     [
-        ("sequence", SequenceTask),
-        ("regression", RegressionTask),
-        ("multilabel", MultiLabelTask),
-        ("choice", ChoiceTask),
-        ("rank", RankTask),
-        ("relation", RelationTask),
-        ("tagging", TaggingTask),
-        ("span", SpanTask),
-        ("parse", ParseTask),
-        ("embed", EmbedTask),
-        ("few-shot", FewShotTask),
-        ("soft", SoftTask),
-        ("text2text", Text2TextTask),
-        ("pattern", PatternTask),
-        ("several", SeveralTask),
+        ("sequence", Later("bertie.tasks.sequence", "SequenceTask")),
+        ("regression", Later("bertie.tasks.regression", "RegressionTask")),
+        ("multilabel", Later("bertie.tasks.multilabel", "MultiLabelTask")),
+        ("choice", Later("bertie.tasks.choice", "ChoiceTask")),
+        ("rank", Later("bertie.tasks.rank", "RankTask")),
+        ("relation", Later("bertie.tasks.relation", "RelationTask")),
+        ("tagging", Later("bertie.tasks.tagging", "TaggingTask")),
+        ("span", Later("bertie.tasks.span", "SpanTask")),
+        ("parse", Later("bertie.tasks.parse", "ParseTask")),
+        ("embed", Later("bertie.tasks.embed", "EmbedTask")),
+        ("few-shot", Later("bertie.tasks.few_shot", "FewShotTask")),
+        ("soft", Later("bertie.tasks.soft", "SoftTask")),
+        ("text2text", Later("bertie.tasks.text2text", "Text2TextTask")),
+        ("pattern", Later("bertie.tasks.pattern", "PatternTask")),
+        ("several", Later("bertie.tasks.several", "SeveralTask")),
     ],
     group="bertie.tasks",
 )

@@ -145,7 +145,7 @@ class _Table(Mapping[str, object]):
     """Name -> click command, imported when it is asked for."""
 
     def __getitem__(self, name: str) -> object:
-        return load_command(rows()[name])
+        return load_command(COMMAND_ROWS.get(name) or rows()[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(rows())

@@ -420,8 +420,8 @@ def chunks_of_sequences(
     """
     tokens = int(starts[-1])
     count = -(-tokens // (most * threads)) * threads if tokens > most else 1
-    bounds = np.unique(np.searchsorted(starts, np.linspace(0, tokens, count + 1))).tolist()
-    return list(pairwise(bounds))
+    bounds = set(np.searchsorted(starts, np.linspace(0, tokens, count + 1)).tolist())
+    return list(pairwise(sorted(bounds)))
 
 
 @cache
