@@ -10,8 +10,9 @@ from filelock import FileLock
 from benchmarks import speedrun
 from benchmarks.cells import cell, measuring_in, write_picture
 from benchmarks.speedrun import BASE, CHOSEN, LEVERS, MODERN, PUBLISHED, TOGETHER, Average, Table, rows
-from bertie import families, objectives
+from bertie import objectives
 from bertie.errors import UsageError
+from bertie.models import families
 from bertie.models.count import parameters
 from bertie.report.charts import Chart
 from bertie.runs.run_data import phases

@@ -175,10 +175,10 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (68_365, 45_000),
-    core_files: (379, 290),
+    core_lines: (68_833, 45_000),
+    core_files: (383, 290),
     imports_inside_functions: (52, 60),
-    uses_of_any: (549, 600),
+    uses_of_any: (551, 600),
     asserts: (43, 50),
     longest_function: (70, 80),
     names_in_several_modules: (29, 60),
