@@ -18,10 +18,10 @@ from typing import Any
 
 from benchmarks.cells import NEVER, cell, check_same, finetuned, measured
 from benchmarks.results import ROWS, check_names, read_row, spaced
-from bertie import families
 from bertie.console import console, counted
 from bertie.errors import UsageError
-from bertie.evaluation.compare import SeedSummary
+from bertie.metrics.compare import SeedSummary
+from bertie.models import families
 from bertie.report.charts import Chart
 from bertie.report.page import Report
 from bertie.report.values import number

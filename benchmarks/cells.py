@@ -10,9 +10,9 @@ from typing import Any
 from benchmarks import harness
 from bertie.console import counted
 from bertie.errors import DataError, UsageError
-from bertie.evaluation.compare import SeedSummary
 from bertie.files import LOCK, folders_above, read_json, write_bytes, write_json
 from bertie.folders import busy_error, locked
+from bertie.metrics.compare import SeedSummary
 from bertie.report.style import STYLE
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples

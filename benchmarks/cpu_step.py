@@ -17,8 +17,8 @@ from torch.autograd.profiler import record_function
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import harness, pretrain
-from bertie import families
-from bertie.nn.memory import keep_memory
+from bertie.memory import keep_memory
+from bertie.models import families
 from bertie.objectives.mlm import MaskedLM
 from bertie.train.config import OptimConfig
 from bertie.train.optim import OptimizerGroup

@@ -24,7 +24,7 @@ import torch
 import bertie
 from benchmarks.result_lines import add_line, peer_cells, read_lines
 from bertie.errors import UsageError
-from bertie.hub import names as hub
+from bertie.models import names as hub
 
 RESULTS = Path(__file__).parent / "results" / "embedding_losses.jsonl"
 Row = tuple[object, ...]

@@ -27,9 +27,9 @@ from benchmarks import harness
 from benchmarks.cells import NEVER, finetuned, measured
 from benchmarks.result_lines import add_line, read_lines
 from benchmarks.results import ROWS, config_of, read_row, spaced
-from bertie import families
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation.baselines import baselines
+from bertie.models import families
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.examples import Examples
 from bertie.runs.finetune_prepare import prepare_run, with_steps
@@ -39,7 +39,7 @@ from bertie.runs.untrained import Vectors, write_untrained
 from bertie.settings import build_config
 from bertie.tasks.datasets import DATASETS
 from bertie.text.tokenizer import Tokenizer
-from bertie.train.rates import usual_rate
+from bertie.train.schedule import usual_rate
 
 RESULTS = Path(__file__).parent / "results" / "families.jsonl"
 BERT, RANDOM, COUNTS = "BERT", "random weights", "word counts"

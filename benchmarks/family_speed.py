@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import harness
-from bertie import families
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.models.heads.vocabulary import MaskedLMHead
 from bertie.models.model import TorchModel

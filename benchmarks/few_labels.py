@@ -29,9 +29,9 @@ from benchmarks.results import check_model, named, spaced
 from bertie.console import console
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation.baselines import BASELINES
-from bertie.evaluation.compare import SeedSummary
 from bertie.files import read_json
 from bertie.io.tables import Example
+from bertie.metrics.compare import SeedSummary
 from bertie.models.head_config import Pooled
 from bertie.report.charts import Chart, Line
 from bertie.runs.config import FinetuneConfig

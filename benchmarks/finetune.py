@@ -24,18 +24,18 @@ import torch
 
 from benchmarks import harness
 from benchmarks.peers import AS_IT_COMES, AT_ITS_BEST, FinetunePeer, TrainerSetup, require
-from bertie import families
 from bertie.console import console
 from bertie.costs.meter import resident_peak_bytes
-from bertie.data.sequences import Sequences
 from bertie.errors import BertieError
-from bertie.evaluation.compare import SeedSummary
 from bertie.infer.engine import Array
 from bertie.infer.predict import Predictor
+from bertie.metrics.compare import SeedSummary
+from bertie.models import families
 from bertie.models.model import TorchModel
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig

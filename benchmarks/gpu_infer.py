@@ -15,8 +15,8 @@ import numpy as np
 
 import bertie
 from benchmarks import harness
-from bertie import families
 from bertie.infer.embed import Vector
+from bertie.models import families
 
 SIZES: dict[str, dict[str, int]] = {
     "6x384": {"num_hidden_layers": 6, "hidden_size": 384, "num_attention_heads": 12, "intermediate_size": 1536},

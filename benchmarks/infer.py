@@ -20,9 +20,9 @@ from benchmarks.infer_peers import PEERS, TEXTS, Vectors
 from benchmarks.infer_runners import OURS, Opened, Texts, opened, reading_of
 from bertie.apps.serve.fleet import model_name
 from bertie.console import console
-from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
-from bertie.hub.names import PACKAGED
+from bertie.models.names import PACKAGED
+from bertie.text.sequences import Sequences
 
 SHORTEST, LONGEST = 3, 300  # tokens of a text
 ALONE = 100  # texts that are read one at a time
@@ -159,7 +159,7 @@ def machine() -> dict[str, Any]:
     import os
 
     from bertie.infer.native.library import open_library
-    from bertie.nn.machine import LIMIT_VARIABLES
+    from bertie.models.machine import LIMIT_VARIABLES
 
     limits = {name: os.environ[name] for name in (*LIMIT_VARIABLES, "CT2_FORCE_CPU_ISA") if name in os.environ}
     return {**harness.machine(), "native": open_library()[1], **limits}

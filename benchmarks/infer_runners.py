@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.infer_peers import PEERS, POOLS, Batch, Vectors
 from bertie.costs.meter import resident_peak_bytes
-from bertie.data.sequences import Sequences, token_budget
+from bertie.text.sequences import Sequences, token_budget
 
 BATCH = 1024  # tokens of a peer's padded batch: larger batches are not faster for any of them (benchmarks/log)
 OURS = {"Bertie float32": "fp32", "Bertie bfloat16": "bf16", "Bertie int8": "int8"}
@@ -52,8 +52,8 @@ class Reading:
 
 def reading_of(model: Path) -> Reading:
     """First rows and their labels for a classifier, else means and the nearest other text."""
-    from bertie.families import VARIANTS
     from bertie.infer.native import folder
+    from bertie.models.families import VARIANTS
 
     engine = folder.open_native_engine(model, "fp32", VARIANTS)
     head = engine.heads.get("sequence") if engine else None
@@ -72,10 +72,10 @@ def nearest(vectors: Vectors) -> Any:
 
 def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], threads: int, output: str) -> Batch:
     """The native engine on a model folder, as `bertie embed` has it. int8 is calibrated on other texts."""
-    from bertie.families import VARIANTS
     from bertie.infer.batching import run_batches
     from bertie.infer.engine import Engine
     from bertie.infer.native import folder
+    from bertie.models.families import VARIANTS
 
     if precision == "int8":
         if not (work / "int8" / "config.json").is_file():

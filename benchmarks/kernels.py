@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from benchmarks import harness, pretrain
-from bertie import families
+from bertie.models import families
 from bertie.objectives.mlm import MaskedLM
 from bertie.train.config import OptimConfig
 from bertie.train.graphs import RecordedPasses

@@ -19,11 +19,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.harness import wait_for
-from bertie import families
-from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
+from bertie.models import families
 from bertie.models.model import TorchModel
 from bertie.tasks.source import Targets
+from bertie.text.sequences import Sequences
 from bertie.train.config import OptimConfig
 from bertie.train.precision import choose_device
 

@@ -12,12 +12,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bertie import families
 from bertie.console import console
-from bertie.data.batch import Batch
-from bertie.data.sequences import Int
 from bertie.errors import UsageError
 from bertie.metrics.base import wilson
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.model import TorchModel
 from bertie.objectives import ImageTextMatching
@@ -25,6 +24,7 @@ from bertie.objectives.captions import CaptionSource
 from bertie.runs.models import model_folder
 from bertie.runs.run_data import read_captions
 from bertie.settings import load_config
+from bertie.text.sequences import Int
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import FeatureConfig
 

@@ -25,16 +25,16 @@ from numpy.typing import NDArray
 
 from benchmarks import harness
 from benchmarks.peers import TrainerPeer, require
-from bertie import families
 from bertie.console import console
 from bertie.costs.meter import peak_bytes
-from bertie.data.batch import Batch
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws, key
-from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, UsageError, nearest
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.count import forward_flops
 from bertie.objectives.mlm import MaskedLM
+from bertie.order import Draws, key
+from bertie.text.sequences import Sequences
 from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit, temporary_run

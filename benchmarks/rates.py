@@ -3,7 +3,7 @@
     python -m benchmarks.rates MODEL ... --train A.tsv --dev B.tsv -o OUT
 
 Each model is fine-tuned with each rate and seed; a run that is there already is not repeated. OUT/rates.json has the
-mean dev metric by model and rate, and the rate that train/rates.py chooses for the model's width.
+mean dev metric by model and rate, and the rate that train/schedule.py chooses for the model's width.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from bertie.models.variant import read_public
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import run_finetune
 from bertie.settings import build_config
-from bertie.train.rates import usual_rate
+from bertie.train.schedule import usual_rate
 
 RATES = (2e-5, 3e-5, 5e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 

@@ -7,7 +7,7 @@ from statistics import mean
 from typing import Any
 
 from bertie.console import console
-from bertie.evaluation.compare import SeedSummary
+from bertie.metrics.compare import SeedSummary
 
 
 def read_lines(results: Path) -> Iterator[dict[str, Any]]:

@@ -30,10 +30,10 @@ from bertie.apps.serve.fleet import model_name
 from bertie.console import console, counted
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation import baselines
-from bertie.evaluation.compare import SeedSummary
 from bertie.files import read_json, write_bytes, write_json
 from bertie.io.questions import MISPLACED
 from bertie.io.tables import Example
+from bertie.metrics.compare import SeedSummary
 from bertie.models.variant import read_public
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
@@ -43,7 +43,7 @@ from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import steps_of
 from bertie.text.sentences import boundaries
 from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.rates import usual_rate
+from bertie.train.schedule import usual_rate
 
 BERTIE, PEER = "Bertie", "transformers"
 ENGLISH, KOREAN = "english", "korean"

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from bertie.data.batch import Batch
-from bertie.data.sequences import Sequences
+from bertie.models.batch import Batch
 from bertie.nn.layout import Padded
 from bertie.text.encoding import Encoding
+from bertie.text.sequences import Sequences
 
 
 def pack(encodings: Sequence[Encoding]) -> Batch:

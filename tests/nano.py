@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertie import families
-from bertie.data.batch import Batch
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws, Order, key, mix
-from bertie.data.sequences import Sequences
 from bertie.errors import BertieError
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.model import TorchModel
 from bertie.objectives import Objective, build_objective
+from bertie.order import Draws, Order, key, mix
+from bertie.text.sequences import Sequences
 from bertie.train import distributed
 from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig

@@ -21,7 +21,7 @@ TESTS = Path(__file__).parent
 NANO = TESTS / "nano.py"
 BOUND_S = 300.0  # in which a few steps are made, and ranks end that lost one; generous, since machines are shared
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["torch.distributed", "bertie.families", "bertie.objectives", "bertie.train.loop"])
+SERVER.set_forkserver_preload(["torch.distributed", "bertie.models.families", "bertie.objectives", "bertie.train.loop"])
 
 
 @dataclass(frozen=True)

@@ -16,20 +16,20 @@ import httpx
 import psutil
 import uvicorn
 
-from bertie import families
 from bertie.apps.serve.fleet import Fleet
 from bertie.apps.serve.remote import BatchFailed, Worker, WorkerSettings
 from bertie.apps.serve.server import Options, QuietServer, uvicorn_settings
 from bertie.apps.serve.server import build_application as build_server
 from bertie.apps.serve.wire import ATTENTION
 from bertie.apps.serve.worker import attention_of
-from bertie.data.sequences import Sequences
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Facts
 from bertie.infer.traffic import Traffic
+from bertie.models import families
 from bertie.objectives import build_objective
 from bertie.runs.weights import load_model
 from bertie.tasks import TASKS, with_task
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
 from toys import TASK_OPTIONS, toy_model, toy_writer

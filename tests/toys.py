@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from bertie import families
 from bertie.apps.cli.table import app
 from bertie.console import Verbosity, console
-from bertie.data.sequences import Sequences
 from bertie.infer.engine import Array, Engine
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.model import TorchModel
 from bertie.program import run
 from bertie.tasks.text2text import Text2TextTask
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]

@@ -49,50 +49,6 @@ def few_labels(
     _written(to or output / "few-labels.md", page, rows, program.pictures(rows))
 
 
-@group.command("modern")
-def modern(
-    corpus: Annotated[str, typer.Option(help="Corpus folder.")],
-    tokenizer: Annotated[str, typer.Option(help="Tokenizer folder.")],
-    data_dir: Annotated[Path, typer.Option(help="Folder that contains the folders of the data sets: glue, tagging.")],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for the measurements. Those in it are reused.")
-    ],
-    only: Annotated[str, typer.Option(help="Rows, comma-separated. Default: all rows.")] = "",
-    size: Annotated[str, typer.Option(help="Size of the models: mini or small.")] = "mini",
-    minutes: Annotated[float, typer.Option(min=0.01, help="Time of the steps of a run, in minutes per thread.")] = 10.0,
-    tasks: Annotated[
-        str,
-        typer.Option(help="Fine-tuned data sets, comma-separated: rows of `reproduce results`."),
-    ] = "sst2,conll2003",
-    examples: Annotated[int, typer.Option(min=8, help="Maximum number of training examples per task.")] = 4_000,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of runs per row.")] = 3,
-    to: Annotated[Path | None, typer.Option("--to", help="Page to write. Default: OUTPUT/modern.md.")] = None,
-) -> None:
-    """Measure what newer architectures gain at a small budget.
-
-    Pre-trains BERT as published, with each later change alone, and with all of them, for the same processor time.
-    Compares the validation loss and two fine-tuned tasks. The same command resumes an interrupted one.
-
-    \b
-    Example:
-      python -m benchmarks reproduce modern --corpus corpora/mine --tokenizer tokenizers/mine --data-dir data \\
-        -o runs/modern
-    """
-    from benchmarks import modern as program
-    from benchmarks.cells import measuring_in
-
-    table = program.Table(corpus, tokenizer, data_dir, size, minutes, tuple(tables.comma_names(tasks)), examples)
-    with measuring_in(output):
-        rows = program.reproduce(table, tables.comma_names(only) or tuple(table.rows), output, seeds=seeds)
-    command = (
-        f"python -m benchmarks reproduce modern --corpus {Path(corpus).absolute().name} --tokenizer "
-        f"{Path(tokenizer).absolute().name} --data-dir data --size {size} --minutes {minutes:g} --seeds {seeds} "
-        f"--tasks {tasks} --examples {examples}{f' --only {only!r}' if only else ''} -o runs/modern"
-    )
-    page = program.page(rows, table=table, command=command)
-    _written(to or output / "modern.md", page, rows, program.pictures(rows, table.tasks))
-
-
 def _written(to: Path, page: str, rows: Sequence[Mapping[str, Any]], pictures: Mapping[str, str]) -> None:
     """Writes a page and its pictures beside it, and prints the page, or its rows as JSON."""
     from benchmarks.cells import write_picture

@@ -82,8 +82,8 @@ def finetune(
       python -m benchmarks finetune --model minilm --data rte --data-dir glue --steps 156 --rounds 5 -o bench.jsonl
     """
     from benchmarks import finetune as program
-    from bertie import families
     from bertie.errors import UsageError
+    from bertie.models import families
 
     preset = model in families.PRESETS
     if preset == bool(data):
@@ -120,8 +120,8 @@ def of_families(
     """
     from benchmarks import family_speed as program
     from benchmarks.peers import require
-    from bertie import families
     from bertie.errors import UsageError, nearest
+    from bertie.models import families
 
     require()
     names = tables.comma_names(models)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import ablations as module
-from bertie import families
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.runs.config import PretrainConfig
 from bertie.tasks import TASKS
 from toys import toy_model

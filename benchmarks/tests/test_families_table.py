@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.families import SIZES, Table
 from benchmarks.replaced_words import CHANGES, changed
-from bertie import families
 from bertie.errors import UsageError
+from bertie.models import families
 
 
 @pytest.mark.parametrize("size", SIZES)

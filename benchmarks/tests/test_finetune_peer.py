@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from benchmarks import finetune as bench
-from bertie import families
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples

@@ -6,8 +6,8 @@ import pytest
 from benchmarks import infer, infer_peers, infer_runners
 from benchmarks.infer_peers import Peer, first, mean, rectangle
 from benchmarks.infer_runners import Texts, reading_of
-from bertie import families
 from bertie.infer.native.library import found_compiler
+from bertie.models import families
 from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model

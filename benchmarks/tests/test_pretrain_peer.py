@@ -8,7 +8,7 @@ import torch
 from benchmarks import finetune, harness, pretrain
 from benchmarks.pretrain import SIZES, STEPS, Setup, flops_per_token, full_rows, measure, sequences
 from bertie.errors import UsageError
-from bertie.nn import machine
+from bertie.models import machine
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,7 @@ _MODULES = {
     "compression.quantize": "gptq",
     "console": "console",
     "costs.catalog": "ProcessorCatalog=Catalog",
-    "data.sequences": "Sequences",
     "errors": "BertieError DataError UsageError nearest",
-    "evaluation.compare": "PairedDifference SeedSummary",
     "files": "File",
     "folders": "FolderKind",
     "infer.batching": "batches",
@@ -34,10 +32,12 @@ _MODULES = {
     "io.table_format": "TableFormat",
     "io.tables": "Example SkipReport",
     "metrics.answers": "ANSWER_SCRIPTS=SCRIPTS",
+    "metrics.compare": "PairedDifference SeedSummary",
     "metrics.resample": "Bootstrap",
     "metrics.tags": "tag_entities",
     "models.facts": "Facts",
     "models.model": "TorchModel",
+    "models.names": "HubModel",
     "registry": "Registry",
     "report.charts": "Chart Line",
     "report.page": "Html Report",
@@ -53,12 +53,13 @@ _MODULES = {
     "tasks.capabilities": "Chooses Spans",
     "text.encoding": "Encoding",
     "text.sentences": "PlainText",
+    "text.sequences": "Sequences",
     "text.swaps": "Swaps",
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
     "ANSWER_SCRIPTS", "NAMED_SETTINGS", "BadRecord", "BertieError", "Bootstrap", "Chart", "Chooses", "Compression",
-    "DataError", "Encoding", "Engine", "Example", "Facts", "File", "FolderKind", "Html", "Line", "Masked",
+    "DataError", "Encoding", "Engine", "Example", "Facts", "File", "FolderKind", "Html", "HubModel", "Line", "Masked",
     "ModelCard", "ModelFolder", "ModelInternals", "OnnxEngine", "PairHead", "PairedDifference", "PlainText",
     "Prediction", "Predictor", "ProcessorCatalog", "Recipe", "Registry", "Report", "RunPlan", "SeedSummary",
     "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps", "TableFormat", "TextPipeline",
@@ -74,9 +75,7 @@ if TYPE_CHECKING:
     from bertie.compression.quantize import gptq
     from bertie.console import console
     from bertie.costs.catalog import Catalog as ProcessorCatalog
-    from bertie.data.sequences import Sequences
     from bertie.errors import BertieError, DataError, UsageError, nearest
-    from bertie.evaluation.compare import PairedDifference, SeedSummary
     from bertie.files import File
     from bertie.folders import FolderKind
     from bertie.infer.batching import batches
@@ -94,10 +93,12 @@ if TYPE_CHECKING:
     from bertie.io.table_format import TableFormat
     from bertie.io.tables import Example, SkipReport
     from bertie.metrics.answers import SCRIPTS as ANSWER_SCRIPTS
+    from bertie.metrics.compare import PairedDifference, SeedSummary
     from bertie.metrics.resample import Bootstrap
     from bertie.metrics.tags import tag_entities
     from bertie.models.facts import Facts
     from bertie.models.model import TorchModel
+    from bertie.models.names import HubModel
     from bertie.registry import Registry
     from bertie.report.charts import Chart, Line
     from bertie.report.page import Html, Report
@@ -113,6 +114,7 @@ if TYPE_CHECKING:
     from bertie.tasks.capabilities import Chooses, Spans
     from bertie.text.encoding import Encoding
     from bertie.text.sentences import PlainText
+    from bertie.text.sequences import Sequences
     from bertie.text.swaps import Swaps
 else:
     _HOMES = {

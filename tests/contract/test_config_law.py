@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_families import small
 
-from bertie import families
 from bertie.errors import BertieError
+from bertie.models import families
 from bertie.models.codec import BY_WEIGHTS, OWN_KEY
 from bertie.models.config import EncoderConfig
 from bertie.models.elmo import ElmoEncoder

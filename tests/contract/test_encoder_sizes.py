@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bertie import families
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.models.encoder import Encoder
 from bertie.models.heads.sequence import PairHead
 from bertie.models.heads.vocabulary import MaskedLMHead

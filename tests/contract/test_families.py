@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from bertie import families
 from bertie.errors import BertieError
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.elmo import ElmoEncoder
 from bertie.models.heads import HEADS, labelled

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertie import families
+from bertie.models import families
 from bertie.models.codec import OWN_TYPE
 from bertie.runs.weights import load_model as load_module
 from bertie.text.tokenizer import Tokenizer

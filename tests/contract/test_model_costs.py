@@ -6,10 +6,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from bertie import families
 from bertie.apps.cli.table import app
 from bertie.console import console
-from bertie.models import count
+from bertie.models import count, families
 from bertie.models.heads import HEADS
 from bertie.models.heads.sequence import SequenceHead
 

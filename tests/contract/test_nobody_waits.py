@@ -14,10 +14,11 @@ from test_objectives_contract import APART, NANO, model_of, objective_of, source
 from torch import Tensor
 
 from batches import padded
-from bertie import families, objectives
-from bertie.data.batch import Batch
+from bertie import objectives
 from bertie.io.tables import Example
 from bertie.io.words import TaggedExample
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.elmo import ElmoConfig
 from bertie.models.model import TorchModel
 from bertie.nn.characters import CharacterCNN, character_ids

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from batches import padded
-from bertie import families, objectives
-from bertie.data.batch import Batch
+from bertie import objectives
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.model import TorchModel
 from bertie.objectives import OBJECTIVES, MaskedLM, Objective

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from test_families import small
 
-from bertie import families, objectives
+from bertie import objectives
 from bertie import settings as configs
 from bertie.data import corpus
+from bertie.models import families
 from bertie.models.variant import Variant
 from bertie.objectives import MaskedLM
 from bertie.runs.config import PretrainConfig

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from bertie import families
 from bertie.api.run import commands_after
 from bertie.infer.predict import Predictor
+from bertie.models import families
 from bertie.runs.weights import load_model
 from bertie.tasks import TASKS, with_task
 from bertie.text.tokenizer import Tokenizer

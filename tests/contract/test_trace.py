@@ -10,9 +10,9 @@ import pytest
 import torch
 from test_families import FAMILIES, built
 
-from bertie import families
 from bertie.apps.trace.trace import Step, trace, untrained
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.models.model import TorchModel
 from bertie.models.variant import Variant
 from bertie.text.tokenizer import Tokenizer

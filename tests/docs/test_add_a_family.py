@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 sys.path[:0] = [{str(TWINS)!r}, {str(TWINS.parent)!r}]
 import parity, transformers
-from bertie import families
+from bertie.models import families
 names = [f"RobertaPreLayerNorm{{name}}" for name in {HEADS!r}]
 assert list(families.VARIANTS["roberta-prelayernorm"].architectures) == names
 config = transformers.RobertaPreLayerNormConfig(**parity.TINY, type_vocab_size=1)
@@ -47,7 +47,7 @@ def test_its_tokenizer_is_that_of_its_entry_point(site: Path) -> None:
 
 START = """
 from pathlib import Path
-from bertie import families
+from bertie.models import families
 from bertie.text import vocabulary, formats
 words = vocabulary.count_words(open({texts!r}, encoding="utf-8"))
 tokenizer = vocabulary.train_vocabulary(words, size=300, family=formats.BY_FAMILY["roberta-prelayernorm"])

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 import bertie
-from bertie import families
-from bertie.models import heads
+from bertie.models import families, heads
 from bertie.models.facts import OF_ENCODER
 from bertie.models.heads import HeadSpec
 from bertie.models.heads.base import Needs

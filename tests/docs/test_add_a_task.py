@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bertie import families
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.text.tokenizer import Tokenizer
 from packages import answer_of_server, blocks, install, python, run

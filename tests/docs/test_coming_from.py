@@ -18,13 +18,14 @@ from typer.testing import CliRunner
 
 import bertie
 from batches import pack, sequences_of
-from bertie import Tokenizer, families, settings
+from bertie import Tokenizer, settings
 from bertie.apps.cli.table import app
 from bertie.apps.sample import table, table_text
 from bertie.console import console
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws, key
+from bertie.models import families
 from bertie.objectives.mlm import MaskedLM
+from bertie.order import Draws, key
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.tasks.embed import EmbedTask
 from bertie.text.vocabulary import count_words, train_vocabulary

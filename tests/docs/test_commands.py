@@ -56,7 +56,7 @@ def test_a_command_named_in_the_text_exists(page: str):
 @pytest.mark.parametrize(("page", "line"), LINES, ids=[f"{page}: {line[:60]}" for page, line in LINES])
 def test_a_command_of_the_pages_parses(page: str, line: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
-        "bertie.hub.names.find_named_model", lambda name: None
+        "bertie.models.names.find_named_model", lambda name: None
     )  # models of packages may not be installed
     name, *words = shlex.split(line)
     command = PROGRAMS[name]

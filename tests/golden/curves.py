@@ -23,9 +23,10 @@ sys.path[:0] = [str(FOLDER.parent), str(FOLDER.parent / "contract")]
 
 from test_objectives_contract import APART, CASES, NANO, VOCAB, objective_of, source_of
 
-from bertie import families, objectives
+from bertie import objectives
 from bertie.io.tables import Example
 from bertie.io.words import TaggedExample
+from bertie.models import families
 from bertie.models.elmo import ElmoConfig
 from bertie.models.model import TorchModel
 from bertie.tasks import TASKS

@@ -12,7 +12,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from bertie import families
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel

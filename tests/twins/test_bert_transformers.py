@@ -6,7 +6,7 @@ import transformers
 from parity import TINY, check, close, inputs
 from safetensors.torch import load_file, save_file
 
-from bertie import families
+from bertie.models import families
 from bertie.models.heads.sequence import PairHead
 from bertie.models.heads.vocabulary import MaskedLMHead
 

@@ -12,9 +12,9 @@ import transformers
 from torch import Tensor
 from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
 
-from bertie import families
 from bertie.errors import UsageError
 from bertie.families.bigbird import BIGBIRD
+from bertie.models import families
 from bertie.nn.blocks import block_sparse_attention, random_blocks
 
 TINY: dict[str, Any] = {

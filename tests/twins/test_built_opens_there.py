@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from bertie import families
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.models.variant import Variant
 

@@ -10,7 +10,7 @@ import bertie
 from batches import pack
 from bertie.checksums import check_files
 from bertie.files import read_json
-from bertie.hub import names
+from bertie.models import names
 from bertie.runs.weights import load_model
 
 MB = 2**20

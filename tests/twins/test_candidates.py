@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import bertie
-from bertie import families
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model

@@ -8,8 +8,8 @@ import pytest
 import torch
 import transformers
 
-from bertie import families
 from bertie.families.distilbert import DISTILBERT
+from bertie.models import families
 from bertie.nn.layout import Padded
 
 

@@ -6,13 +6,14 @@ import torch
 from torch.nn import functional as F
 
 from batches import laid_out
-from bertie import families, objectives
-from bertie.data.batch import Batch
+from bertie import objectives
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws, key
 from bertie.errors import DataError, UsageError
-from bertie.nn import loss
+from bertie.models import families
+from bertie.models import vocabulary_loss as loss
+from bertie.models.batch import Batch
 from bertie.objectives import MaskedLM
+from bertie.order import Draws, key
 from bertie.train.step import backward
 
 V, STRUCTURE = 60, 5

@@ -7,9 +7,9 @@ import pytest
 import torch
 import transformers
 
-from bertie import families
 from bertie.errors import UsageError
 from bertie.families.electra import ELECTRA
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.objectives.rtd import tie_embeddings
 

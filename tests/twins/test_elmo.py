@@ -14,11 +14,11 @@ import torch
 from torch import nn
 
 from batches import laid_out
-from bertie import families
-from bertie.data.batch import Batch
 from bertie.errors import DataError, UsageError
 from bertie.families.elmo import ELMO, read_published
 from bertie.infer.words import word_vectors
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.elmo import ElmoConfig, ElmoEncoder
 from bertie.models.model import TorchModel
 from bertie.nn.bilstm import BiLSTM, mirror

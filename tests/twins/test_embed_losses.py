@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bertie.data.sequences import Sequences
 from bertie.io.tables import Example
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.source import Targets, batch_of_examples
+from bertie.text.sequences import Sequences
 
 WIDTH, ROWS = 16, 12
 losses = pytest.importorskip("sentence_transformers.sentence_transformer.losses")

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import bertie
-from bertie import families
 from bertie.io.words import spaced
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
 from bertie.models.heads.features import FEATURES

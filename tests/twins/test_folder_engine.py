@@ -8,18 +8,18 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from bertie import families
 from bertie.compression import gate
-from bertie.data.sequences import Sequences
-from bertie.families import VARIANTS
 from bertie.infer import choose, rates
 from bertie.infer.native.folder import FolderEngine, open_native_engine
 from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
+from bertie.models import families
+from bertie.models.families import VARIANTS
 from bertie.models.heads import HEADS
 from bertie.runs import opening
 from bertie.runs.weights import load_model
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 

@@ -8,8 +8,8 @@ import torch
 import transformers
 
 import bertie
-from bertie import families
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model

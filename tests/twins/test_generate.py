@@ -8,9 +8,9 @@ import torch
 import transformers
 from parity import close
 
-from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.infer.generate import GenerationConfig, generate
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
 from bertie.nn.cache import Cache

@@ -9,8 +9,8 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from bertie import families
 from bertie.families.gpt import GPT2, OPENAI_GPT
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.models.weights import public_state
 

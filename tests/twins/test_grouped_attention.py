@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertie import families
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.model import TorchModel
 from bertie.nn import groups as module

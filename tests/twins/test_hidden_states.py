@@ -10,14 +10,15 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 from torch.nn import functional as F
 
 from batches import pack, sequences_of
-from bertie import families, objectives
-from bertie.data.batch import Batch
+from bertie import objectives
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws, key
-from bertie.data.sequences import STANDS
 from bertie.errors import UsageError
+from bertie.infer.native_engine import NativeStates
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.objectives.hidden import align, hidden_targets, spelling
-from bertie.runs.weights import NativeStates
+from bertie.order import Draws, key
+from bertie.text.sequences import STANDS
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.step import backward
 

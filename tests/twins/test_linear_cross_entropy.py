@@ -4,8 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bertie.nn import loss
-from bertie.nn.loss import linear_cross_entropy
+from bertie.models import vocabulary_loss as loss
+from bertie.models.vocabulary_loss import linear_cross_entropy
 
 N, V, H = 37, 203, 16
 

@@ -10,8 +10,8 @@ import torch
 import transformers
 from torch import Tensor
 
-from bertie import families
 from bertie.families.longformer import LONGFORMER
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel

@@ -13,8 +13,8 @@ import transformers
 from test_visual_bert import REGIONS, SIZES
 from torch import Tensor
 
-from bertie import families
 from bertie.families.lxmert import LXMERT
+from bertie.models import families
 from bertie.models.model import TorchModel
 from bertie.models.weights import public_state
 from bertie.nn.features import Features

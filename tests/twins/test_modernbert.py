@@ -9,9 +9,9 @@ import pytest
 import torch
 import transformers
 
-from bertie import families
 from bertie.errors import DataError
 from bertie.families.modernbert import MODERNBERT
+from bertie.models import families
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 

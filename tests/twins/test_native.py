@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import families
-from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.infer.native import library
 from bertie.infer.native.encoder import KEEP, chunks_of_sequences
@@ -16,8 +14,10 @@ from bertie.infer.native.fits import positions_of, rows_read
 from bertie.infer.native.library import found_compiler, targets
 from bertie.infer.native_engine import NativeEngine, unsupported
 from bertie.infer.torch_engine import TorchEngine
+from bertie.models import families
 from bertie.models.model import TorchModel
 from bertie.tasks.sequence import SequenceTask
+from bertie.text.sequences import Sequences
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
 LENGTHS = np.array([1, 2, 5, 17, 33, 47, 128, 15, 16])

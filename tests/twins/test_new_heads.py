@@ -8,7 +8,7 @@ import pytest
 import transformers
 from test_built_opens_there import SIZES
 
-from bertie import families
+from bertie.models import families
 from bertie.models.heads import HEADS, labelled
 from bertie.models.variant import OF_LABELS
 

@@ -9,9 +9,9 @@ import parity
 import pytest
 import torch
 
-from bertie import families
 from bertie.errors import DataError
 from bertie.families.nomic_bert import NOMIC_BERT
+from bertie.models import families
 
 transformers = pytest.importorskip("transformers")
 if not hasattr(transformers, "NomicBertConfig"):

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertie import families
-from bertie.data.batch import Batch
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.encoder import Encoder
 from bertie.models.heads import HEADS
 from bertie.models.model import SUMMARY, TorchModel

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import families
-from bertie.data.batch import Batch
-from bertie.data.sequences import Sequences
 from bertie.infer.batching import run_batches
 from bertie.infer.recorded import RecordedForwards
 from bertie.infer.torch_engine import TorchEngine
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.model import TorchModel
 from bertie.nn.varlen import Varlen
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.tagging import TaggingTask
+from bertie.text.sequences import Sequences
 
 pytest.importorskip("triton", reason="triton is for Linux on x86")
 ON_GPU = torch.cuda.is_available()

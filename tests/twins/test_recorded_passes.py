@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from bertie import families
-from bertie.data.fixed_shapes import with_fixed_shape
+from bertie.models import families
+from bertie.models.fixed_shapes import with_fixed_shape
 from bertie.models.model import TorchModel
 from bertie.nn.varlen import Varlen
 from bertie.objectives.mlm import MaskedLM

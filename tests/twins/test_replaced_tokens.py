@@ -8,15 +8,16 @@ import torch
 import transformers
 
 from batches import laid_out
-from bertie import families, objectives
-from bertie.data.batch import Batch
+from bertie import objectives
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws, key
+from bertie.models import families
+from bertie.models import vocabulary_loss as chunks
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.model import TorchModel
-from bertie.nn import loss as chunks
 from bertie.objectives import rtd
 from bertie.objectives.rtd import Detection, sample_tokens
+from bertie.order import Draws, key
 from bertie.train.step import backward
 
 V, MASK, STRUCTURE = 99, 4, 5

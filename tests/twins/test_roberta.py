@@ -7,8 +7,8 @@ import pytest
 import torch
 import transformers
 
-from bertie import families
 from bertie.families.roberta import CAMEMBERT, ROBERTA, XLMR
+from bertie.models import families
 from bertie.nn.layout import Packed
 
 CONFIGS = {

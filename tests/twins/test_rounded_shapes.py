@@ -11,10 +11,10 @@ from bertie.models.heads.sequence import SequenceHead
 from bertie.models.heads.token import ReplacedTokenHead, TokenHead
 from bertie.models.heads.vocabulary import MaskedLMHead
 from bertie.models.model import TorchModel
+from bertie.models.vocabulary_loss import linear_cross_entropy
 from bertie.nn import layout
 from bertie.nn.init import initialize
 from bertie.nn.layout import Packed, rounded
-from bertie.nn.loss import linear_cross_entropy
 
 LENGTHS = torch.tensor([13, 29, 5, 22, 30])  # 99 tokens, 100 rows
 SMALL = {

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import bertie
-from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
+from bertie.models import families
 from bertie.models.files import copy_other_files
 from bertie.models.heads import HEADS
 from bertie.models.sentence import SentenceModules, read_sentence, with_activation

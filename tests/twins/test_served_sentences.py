@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from bertie import families
 from bertie.apps.serve.remote import Worker, WorkerSettings
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.text.tokenizer import Tokenizer
 from serving import live

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batches import laid_out
-from bertie import families, objectives
-from bertie.data.batch import Batch
+from bertie import objectives
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws, key
 from bertie.errors import DataError, UsageError
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.objectives.span import KEPT, NOISE, SpanCorruption, noise_mask
+from bertie.order import Draws, key
 from bertie.train.step import backward
 
 V, EOS, FIRST = 120, 1, 3

@@ -10,8 +10,8 @@ import torch
 import transformers
 from parity import close
 
-from bertie import families
 from bertie.families.t5 import T5
+from bertie.models import families
 from bertie.models.encoder import Encoder
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel

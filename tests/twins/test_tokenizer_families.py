@@ -205,7 +205,7 @@ def test_a_family_without_a_token_says_so(tmp_path: Path) -> None:
 
 
 def test_every_family_has_a_row() -> None:
-    from bertie import families
+    from bertie.models import families
 
     known = {model_type for row in FORMATS for model_type in row.model_types}
     text = {

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertie import families
+from bertie.models import families
 from bertie.models.model import TorchModel
 from bertie.nn import varlen
 from bertie.nn.attention import attention_bias, formula, split_heads

@@ -14,7 +14,7 @@ from test_lxmert import inputs, packed
 from test_visual_bert import REGIONS, SIZES
 from torch import Tensor
 
-from bertie import families
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
 from bertie.models.streams import TwoStreamConfig

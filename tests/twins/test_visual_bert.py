@@ -12,8 +12,8 @@ import torch
 import transformers
 from torch import Tensor
 
-from bertie import families
 from bertie.families.visual_bert import VISUAL_BERT
+from bertie.models import families
 from bertie.models.model import TorchModel
 from bertie.models.weights import public_state
 from bertie.nn.features import Features

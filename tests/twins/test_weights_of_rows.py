@@ -11,13 +11,13 @@ from torch.nn import functional as F
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.trainer_pt_utils import LabelSmoother
 
-from bertie.data.order import balanced
 from bertie.io.tables import Example
 from bertie.metrics.confusion import Confusion
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.model import TorchModel
 from bertie.nn.init import initialize
+from bertie.order import balanced
 from bertie.tasks.losses import LossOptions, class_weights_of
 from bertie.tasks.multilabel import MultiLabelTask
 from bertie.tasks.regression import RegressionTask

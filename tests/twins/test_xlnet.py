@@ -13,9 +13,9 @@ import transformers
 from parity import close
 from torch import Tensor
 
-from bertie import families
 from bertie.errors import UsageError
 from bertie.families.xlnet import XLNET
+from bertie.models import families
 from bertie.models.model import TorchModel
 from bertie.models.weights import public_state
 from bertie.nn.layout import Packed

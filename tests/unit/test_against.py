@@ -5,9 +5,9 @@ import json
 import pytest
 from test_cli_finetune import LETTERS, rows, write
 
-from bertie import families
-from bertie.evaluation.compare import SeedSummary
 from bertie.files import read_json
+from bertie.metrics.compare import SeedSummary
+from bertie.models import families
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 

@@ -7,10 +7,10 @@ import torch
 from torch.nn.functional import softmax
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
-from bertie import families
 from bertie.apps.export.graph import traced
 from bertie.errors import DataError
 from bertie.infer.native.fits import misfit
+from bertie.models import families
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed
 from bertie.nn.positions import slopes

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from bertie import families
 from bertie.infer.batching import CHUNK_ROWS
 from bertie.infer.records import WRITERS, Form
+from bertie.models import families
 from bertie.tasks import TASKS, with_task
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bertie import families
 from bertie.apps.cli.table import app
 from bertie.errors import OutputExists, UsageError
 from bertie.files import read_json
 from bertie.folders import FolderKind, made_once
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.runs.weights import load_model
 from bertie.text.vocabulary import count_words, train_vocabulary

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import families
 from bertie.apps.explain.attention import (
     FLOW_TOKENS,
     HeadStatistics,
@@ -24,6 +23,7 @@ from bertie.apps.explain.attention import (
 from bertie.apps.explain.attention_page import TextAttention, most_tokens, render_attention_page
 from bertie.apps.explain.picture import png
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.models.model import TorchModel
 from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer

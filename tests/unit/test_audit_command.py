@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from test_audit_masked import PAIRS, WORDS, pretrained
 
-from bertie import families
 from bertie.apps.audit import run
 from bertie.apps.audit.pairs import CROWS_COLUMNS as PAIR_COLUMNS
 from bertie.apps.audit.run import Asked, audit
 from bertie.apps.audit.stereoset import STEREOSET_COLUMNS as STEREO_COLUMNS
 from bertie.errors import UsageError
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.tasks import with_task
 from bertie.tasks.sequence import SequenceTask

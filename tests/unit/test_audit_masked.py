@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertie import families
 from bertie.apps.audit.base import AuditSource, Subject
 from bertie.apps.audit.pairs import CrowsPairs, SentencePair, positions
 from bertie.apps.audit.stereoset import BetweenSentences, InsideSentence, StereoContext, filler, scored_terms
 from bertie.infer.torch_engine import TorchEngine
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.runs.weights import load_model as load_module
 from bertie.text.tokenizer import Tokenizer

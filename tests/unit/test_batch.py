@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batches import padded
-from bertie.data.batch import Batch
-from bertie.data.sequences import Sequences, ranges, token_budget
+from bertie.models.batch import Batch
+from bertie.text.sequences import Sequences, ranges, token_budget
 
 SEQUENCES = Sequences.of([[2, 7, 8, 3], [2, 9, 3, 9, 3], [2, 3]], [[0, 0, 0, 0], [0, 0, 0, 1, 1], [0, 0]])
 

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from test_pretrain import documents, home, make_corpus, settings, thread
 
-from bertie import families
 from bertie.errors import Stopped, UsageError
+from bertie.models import families
 from bertie.runs import domains
 from bertie.runs.budget import check_disk
 from bertie.runs.pretrain import plan_pretraining, run_pretrain

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import families
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws, key
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.objectives import ImageTextMatching, MaskedFrames, MaskedLM, NextSentence, Objective
 from bertie.objectives.captions import Captions, CaptionSource
 from bertie.objectives.frames import START_STREAM
+from bertie.order import Draws, key
 from bertie.runs.config import PretrainConfig
 from bertie.runs.pretrain import run_pretrain
 from bertie.runs.pretraining import PreparedRun
@@ -202,7 +202,7 @@ def test_a_run_on_a_table(objectives: dict[str, object], tokenizer: Tokenizer, t
     assert not report.fresh
     assert model.config.feature_size == 4
     checked = verify_folder(tmp_path / "run")
-    assert (checked["ok"], "is the same" in str(checked)) == (True, True)
+    assert (checked.ok, "is the same" in str(checked)) == (True, True)
     assert "column image" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     config["model_overrides"] = {**sizes, ("visual_embedding_dim" if pictures else "frame_size"): 9}
     with pytest.raises(UsageError, match=r"have 4 numbers.* vectors of 9\. Set model_overrides.*=4"):

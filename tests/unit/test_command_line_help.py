@@ -138,10 +138,10 @@ def test_each_kind_of_prediction_is_rendered() -> None:
 
     answer = SpanPrediction(QaPrediction("Bob", "Bob", -3.0), 0.9, spans=(Span("Bob", 8, 11, 3.0, 0.9),))
     shown = answer.render(("Who?", text))
-    assert (shown.given, shown.probability) == ("Bob", 0.9)
+    assert (shown.answer, shown.probability) == ("Bob", 0.9)
     assert [part.text for part in shown.texts[1] if part.kind] == ["Bob"]
     silent = SpanPrediction(QaPrediction("", "Bob", 3.0), 0.9).render(("Who?", text))
-    assert (silent.given, silent.probability) == ("no answer", None)
+    assert (silent.answer, silent.probability) == ("no answer", None)
 
     assert Prediction(("a", "b")).label_text == "a, b"
     assert Prediction(()).label_text == "none"

@@ -9,10 +9,10 @@ from scipy import stats
 
 from bertie.api.evaluating import check_comparable
 from bertie.errors import UsageError
-from bertie.evaluation import compare
-from bertie.evaluation.compare import PairedDifference, SeedSummary
 from bertie.io.tables import Example
+from bertie.metrics import compare
 from bertie.metrics.answers import QaPrediction
+from bertie.metrics.compare import PairedDifference, SeedSummary
 from bertie.tasks import TASKS, Prediction, Task
 
 

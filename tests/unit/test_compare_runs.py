@@ -6,8 +6,8 @@ import re
 import pytest
 from test_cli_finetune import LETTERS, rows, write
 
-from bertie.evaluation.compare import SeedSummary
 from bertie.files import read_json
+from bertie.metrics.compare import SeedSummary
 from bertie.runs.compare import compare_runs, cost_rows, gather
 from toys import toy_model
 

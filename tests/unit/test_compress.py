@@ -7,18 +7,19 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import embed, families
+from bertie import embed
 from bertie.apps.compress.measure import weight_bytes
 from bertie.compression import gate
 from bertie.compression.quantize import apply, gptq, quantize, widest
-from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.infer.choose import engine_of
 from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
+from bertie.models import families
 from bertie.models.int8 import Int8Weight, added_together, excess
 from bertie.runs.weights import load_model
+from bertie.text.sequences import Sequences
 from bertie.training_facts import TrainingFacts
 from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors, toy_writer
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import bertie as library
-from bertie import families
 from bertie.apps.compress import run as compressing
 from bertie.apps.compress.page import _front
 from bertie.apps.compress.run import CompressionLimits, _beats
 from bertie.compression.prune import Recipe
 from bertie.io.tables import Example
 from bertie.metrics.answers import QaPrediction
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Groups
 from bertie.runs.weights import load_model as load_module

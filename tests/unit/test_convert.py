@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from bertie import families
 from bertie.apps.cli.table import app
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.models.convert import convert_folder, save_like
 from bertie.models.heads import HEADS
 

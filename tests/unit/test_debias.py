@@ -10,7 +10,6 @@ import torch
 from test_audit_masked import WORDS, pretrained
 
 import bertie as package
-from bertie import families
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import HOW, inlp, leace, probe_accuracy, sentence
 from bertie.apps.audit.figures import differences
@@ -21,6 +20,7 @@ from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.metrics.base import Float
+from bertie.models import families
 from bertie.models.convert import convert_folder
 from bertie.nn.linear import Linear
 from bertie.runs.weights import load_model as load_module

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 import bertie as package
-from bertie import families
 from bertie.apps.pretrained.detect import read_words
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.objectives import build_objective
 from bertie.text.tokenizer import Tokenizer
 from serving import LETTERS

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import families
 from bertie.compression.distil import (
     HIDDEN,
     LOGITS,
@@ -18,6 +17,7 @@ from bertie.compression.distil import (
 from bertie.compression.prune import prune
 from bertie.errors import UsageError
 from bertie.io.tables import Example
+from bertie.models import families
 from bertie.models.encoder import EncoderOutput
 from bertie.nn.layout import Packed
 from bertie.tasks.sequence import SequenceTask

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import families
-from bertie.data.sequences import Sequences
 from bertie.infer import batching
 from bertie.infer.engine import Engine
 from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.heads import HEADS
@@ -24,6 +23,7 @@ from bertie.nn.init import initialize
 from bertie.runs.weights import load_model
 from bertie.tasks import with_task
 from bertie.tasks.sequence import SequenceTask
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
 from toys import toy_model

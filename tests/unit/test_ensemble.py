@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from bertie import families
 from bertie.errors import UsageError
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Ensemble
 from bertie.infer.predict import Predictor
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.runs.weights import load_model
 from bertie.tasks import with_task

@@ -10,11 +10,11 @@ import pytest
 import torch
 from rich.cells import cell_len
 
-from bertie import families
 from bertie.apps.explain.attribution import METHODS, by_word, faithfulness, integrated_gradients, occlusion
 from bertie.apps.explain.page import render_explanation_page
 from bertie.apps.explain.targets import question_of
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Padded

@@ -13,20 +13,21 @@ import pytest
 pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
-from bertie import families
 from bertie.apps.export import folder as writing
 from bertie.apps.export import graph
 from bertie.apps.export.graph import traced
 from bertie.apps.export.parity import Parity, _measure, _shapes, compare_graph, encoded, expected, join
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.infer.batching import run_batches
+from bertie.infer.graph_model import GraphModel, _signature
 from bertie.infer.onnx_engine import OnnxEngine, graph_of
 from bertie.infer.torch_engine import TorchEngine
+from bertie.models import families
 from bertie.models.heads import HEADS
-from bertie.runs.internals import GraphModel, ModelInternals, _signature
+from bertie.runs.internals import ModelInternals
 from bertie.runs.weights import load_model as load_module
 from bertie.tasks.sequence import SequenceTask
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 from tokenizers import ByteLevelBPETokenizer
 
-from bertie import families
 from bertie.errors import DataError
 from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
+from bertie.models import families
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.pair import NextSentence
 from bertie.objectives.source import PretrainingSource, corrupted_texts

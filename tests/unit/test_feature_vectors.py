@@ -16,12 +16,10 @@ from scipy.io import wavfile
 from typer.testing import CliRunner
 
 import bertie
-from bertie import families
 from bertie.apps.cli.table import app
 from bertie.apps.explain.attention_page import TextAttention
 from bertie.apps.explain.targets import question_of
 from bertie.apps.probe.contexts import compare_word_vectors
-from bertie.data.batch import Batch
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
@@ -29,6 +27,8 @@ from bertie.io.features import BadFeaturesError, log_mel, patches, read_frames, 
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example, stream_examples
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.kinds import InputKind
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import run_finetune

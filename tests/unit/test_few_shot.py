@@ -10,8 +10,8 @@ import torch
 from sklearn.linear_model import LogisticRegression
 
 import bertie
-from bertie import families
 from bertie.io.tables import Example
+from bertie.models import families
 from bertie.runs.examples import draw_examples
 from bertie.tasks.few_shot import FewShotTask
 from bertie.tasks.source import TaskSource, batch_of_examples, encode_examples

@@ -6,8 +6,8 @@ import pytest
 import bertie
 from bertie.apps.explain.targets import question_of
 from bertie.apps.explain.words import text_words
-from bertie.hub.names import bundled
 from bertie.infer.fill import Masked
+from bertie.models.names import bundled
 from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 

@@ -4,14 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from bertie import families, settings
+from bertie import settings
 from bertie.api.finetune import settings_of
+from bertie.models import families
 from bertie.models.encoder import Encoder
 from bertie.models.model import TorchModel
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.start import with_rate
 from bertie.tasks.datasets import DATASETS
-from bertie.train.rates import usual_rate
+from bertie.train.schedule import usual_rate
 
 PUBLISHED = {  # batch size, epochs, learning rate. Devlin et al. 2018, 4.1 to 4.4; KLUE-baseline, run_all.sh
     "rte": (32, 3, 2e-5),

@@ -325,7 +325,7 @@ def test_words_with_another_tag_are_marked():
     shown = task.render(example, answer)
     assert "".join(part.text for part in shown.texts[0]) == text
     assert [(part.text, part.note) for part in shown.texts[0] if part.kind] == [("Ely", "B-PER, not B-LOC")]
-    assert (shown.truth, shown.given, shown.note) == ("LOC Ely", "PER Ely", "1 of 4 words")
+    assert (shown.truth, shown.answer, shown.note) == ("LOC Ely", "PER Ely", "1 of 4 words")
     assert task.error_score(example, answer) == pytest.approx(0.7)
 
 
@@ -354,7 +354,7 @@ def test_answers_in_a_context_are_marked_and_cut_to_what_matters():
     told = "".join(part["text"] for part in shown.as_json()["texts"][1])
     assert len(told) < 3 * AROUND
     assert "in 1843 by Ada" in told
-    assert (shown.truth, shown.given) == ("1843", "by Ada")
+    assert (shown.truth, shown.answer) == ("1843", "by Ada")
     assert task.error_score(example, given) == pytest.approx(0.8)
     silent = SpanPrediction(QaPrediction("", "by Ada", 2.0), None, spans=given.spans)
     assert task.error_score(example, silent) == pytest.approx(1 / (1 + np.exp(-2)))
@@ -378,7 +378,7 @@ def test_choices_label_sets_and_numbers_are_shown_as_what_they_are():
     ]
     sets = MultiLabelTask(("a", "b"))
     example, answer = Example(("text",), ("b",)), Prediction((), None, {"a": 0.1, "b": 0.4})
-    assert (sets.render(example, answer).truth, sets.render(example, answer).given) == ("b", "none")
+    assert (sets.render(example, answer).truth, sets.render(example, answer).answer) == ("b", "none")
     assert sets.error_score(example, answer) == pytest.approx(-np.log(0.9) - np.log(0.4))
     number = RegressionTask()
     assert number.error_score(Example(("text",), 4.0), Prediction(1.5)) == 2.5

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from test_verify import unseen
 
-from bertie import families
 from bertie.console import Verbosity, console
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json
+from bertie.models import families
 from bertie.runs.compare import gather
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
@@ -20,7 +20,7 @@ from bertie.runs.finetune import finetune_seeds, run_finetune
 from bertie.runs.finetune_page import render_finetune_page
 from bertie.runs.finetune_prepare import Prepared, prepare_run, with_steps
 from bertie.runs.space import varied
-from bertie.runs.verify import report_lines, verify_folder
+from bertie.runs.verify import verify_folder
 from bertie.tasks.choice import ChoiceTask
 from bertie.train import log
 from bertie.train.config import OptimConfig, TrainConfig
@@ -148,7 +148,7 @@ def test_a_flipped_bit_in_any_file_of_seeds_is_found(home, tmp_path):
     settings = config(home, select="best", epochs=1, **{"train.save_every": 100, "train.keep": 1})
     with one_thread():
         finetune_seeds(settings, tmp_path / "run", 2)
-    assert unseen(tmp_path / "run", skip=("seed-1",)) == [], report_lines(verify_folder(tmp_path / "run"))
+    assert unseen(tmp_path / "run", skip=("seed-1",)) == [], verify_folder(tmp_path / "run").text()
 
 
 def test_what_is_damaged_in_a_run_is_named(trained, tmp_path):
@@ -164,7 +164,7 @@ def test_what_is_damaged_in_a_run_is_named(trained, tmp_path):
     (run / "results.json").unlink()
     (run / "checksums.json").unlink()
     (run / "run.yaml").write_text("")
-    bad = {check["name"]: check["found"] for check in verify_folder(run)["checks"] if not check["ok"]}
+    bad = {check.name: check.result for check in verify_folder(run).checks if not check.ok}
     assert "the run has read no corpus" in bad["corpus"]
 
 
@@ -178,11 +178,11 @@ def test_the_best_seed_is_kept_and_that_is_said(home, tmp_path):
     assert weights[0].read_bytes() == weights[1].read_bytes()
     assert f"model is the model of seed {best}, which has the best score of 3 on dev" in results["chosen"]
     assert results["chosen"] in (run / "report.html").read_text()
-    assert verify_folder(run)["ok"]
+    assert verify_folder(run).ok
     with one_thread():
         assert "chosen" not in finetune_seeds(config(home, epochs=1), run, 4)
     assert not (run / "model").exists(), "it was the best of fewer seeds"
-    assert verify_folder(run)["ok"]
+    assert verify_folder(run).ok
 
 
 def test_no_seed_of_a_folder_is_left_out(home, tmp_path):

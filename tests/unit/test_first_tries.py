@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import bertie
-from bertie import families
 from bertie.apps.explain.targets import _choose
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.models.facts import Facts
 from bertie.models.model import TorchModel
 from bertie.runs.weights import load_model

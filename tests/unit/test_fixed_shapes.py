@@ -7,23 +7,23 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from bertie import families
-from bertie.data.batch import Batch
-from bertie.data.fixed_shapes import with_fixed_shape
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws, key
-from bertie.data.sequences import Sequences
+from bertie.models import families
+from bertie.models.batch import Batch
+from bertie.models.fixed_shapes import with_fixed_shape
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed, rounded
 from bertie.nn.varlen import Varlen
 from bertie.objectives.base import Objective
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.pair import NextSentence
+from bertie.order import Draws, key
 from bertie.tasks.multilabel import MultiLabelTask
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.span import SpanTask
 from bertie.tasks.tagging import TaggingTask
+from bertie.text.sequences import Sequences
 from bertie.train.base import Trainable
 from bertie.train.graphs import RecordedShape, has_fixed_shapes, tensors_of
 from bertie.train.step import backward
@@ -109,7 +109,7 @@ def test_no_number_of_a_fixed_batch_is_read(name: str, monkeypatch: pytest.Monke
     """A tensor without numbers raises an error where one is read, as a graph could not record it."""
     monkeypatch.setattr("bertie.models.encoder.unpadded", lambda layout, _, heads, __: Varlen.of(layout, heads))
     monkeypatch.setattr("bertie.nn.varlen.flash_attention", lambda q, k, v, *_, **__: (q + k + v,))
-    monkeypatch.setattr("bertie.nn.loss._row_max", lambda x_CV: x_CV.amax(1))
+    monkeypatch.setattr("bertie.models.vocabulary_loss._row_max", lambda x_CV: x_CV.amax(1))
     task, batch = TASKS[name], labelled(name, LENGTHS[0])
     fixed = with_fixed_shape(batch, task.label_axes, 512)
     assert fixed is not None

@@ -7,10 +7,10 @@ import zipfile
 
 import pytest
 
-from bertie import families
 from bertie.apps.submission import glue
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.tasks import with_task
 from bertie.tasks.datasets import DATASETS

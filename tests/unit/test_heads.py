@@ -5,9 +5,9 @@ from dataclasses import fields
 import pytest
 import torch
 
-from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json, write_json
+from bertie.models import families
 from bertie.models.encoder import EncoderOutput
 from bertie.models.flat import UNIONS
 from bertie.models.head_config import HeadConfigs

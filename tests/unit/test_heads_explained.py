@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import families
 from bertie.apps.explain import relations
 from bertie.apps.explain.heads import by_layer, least_important, removal
 from bertie.apps.explain.relations import control_heads, count_relations, guess_words, list_relations, word_attention
 from bertie.compression.importance import HEADS, importance, judged, without_heads
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
+from bertie.models import families
 from bertie.models.surgery import rebuilt
 from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
@@ -144,7 +144,7 @@ def test_importance_is_the_slope_of_the_loss_in_every_kind_of_layer(name: str) -
         name, heads=TASK.heads, seed=2, **sizes, intermediate_size=24, initializer_range=0.1, **extra
     ).double()
     ids = torch.tensor([2, 7, 8, 9, 10, 3])
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
     from bertie.nn.layout import Packed
 
     layout = Packed.from_lengths(torch.tensor([6]))

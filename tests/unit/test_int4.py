@@ -8,19 +8,19 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 
-from bertie import families
 from bertie.compression import gate
 from bertie.compression.quantize import compensated
 from bertie.compression.weights_only import levels, quantize_weights, round_to_levels
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
-from bertie.families import VARIANTS
 from bertie.infer.native.library import found_compiler
 from bertie.infer.torch_engine import TorchEngine
+from bertie.models import families
+from bertie.models.families import VARIANTS
 from bertie.models.int4 import Int4Weight, group_features
 from bertie.models.int8 import Int8Weight
 from bertie.models.weights import WORD_EMBEDDINGS
 from bertie.runs.weights import load_model
+from bertie.text.sequences import Sequences
 from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors
 
 

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 import bertie
-from bertie import families
 from bertie.apps.export.graph import traced
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed

@@ -8,12 +8,12 @@ from unicodedata import normalize
 import pytest
 
 import bertie
-from bertie import families
 from bertie.apps.cli import tables
 from bertie.errors import UsageError
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import read_examples as read
 from bertie.metrics.tags import renamed
+from bertie.models import families
 from bertie.objectives.mlm import MaskedLM
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import bertie
-from bertie import families
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed

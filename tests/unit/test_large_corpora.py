@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie.data import plans, shards
-from bertie.data.order import Order
 from bertie.data.pairing import DocSentences, NextSentencePairs, SentenceOrderPairs
 from bertie.data.plans import Sentences, choose_held_out
 from bertie.data.shards import Shards
 from bertie.files import seal, write_json
+from bertie.order import Order
 
 SENTENCE, DOCUMENT = 2500, 8  # tokens of a sentence, sentences of a document
 SENTENCES = 1 << 20

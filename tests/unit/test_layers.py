@@ -11,11 +11,11 @@ import transformers
 from safetensors.numpy import load_file
 
 import bertie as library
-from bertie import families
 from bertie.apps.probe.pooling import NOT_A_WORD, pooled, words_of_tokens
 from bertie.errors import DataError, UsageError
 from bertie.infer.layers import token_vectors
 from bertie.infer.torch_engine import TorchEngine
+from bertie.models import families
 from bertie.models.facts import Facts
 from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer

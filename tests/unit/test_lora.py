@@ -12,8 +12,8 @@ import torch
 from torch.nn.functional import linear
 
 import bertie as package
-from bertie import families
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.models.lora import Adapter, Lora, list_matrices
 from toys import CommandLine, toy_model
 

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertie import families
 from bertie.console import Verbosity, console
 from bertie.errors import UsageError
-from bertie.nn import machine
-from bertie.nn.machine import ProductRates
+from bertie.models import families, machine
+from bertie.models.machine import ProductRates
 from bertie.train import precision
 from nano import nano_fit, nano_model
 from toys import CommandLine

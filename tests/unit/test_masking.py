@@ -21,9 +21,9 @@ from bertie.data.masking import (
     rate_of,
     replacements,
 )
-from bertie.data.order import Draws, key, unit_floats
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
+from bertie.order import Draws, key, unit_floats
+from bertie.text.sequences import Sequences
 
 PAD, UNUSED, UNK, CLS, SEP, MASK = 0, (1, 2, 3), 4, 5, 6, 7
 SIZE = 60

@@ -8,8 +8,8 @@ import pytest
 
 from batches import sequences_of
 from bertie.data.masking import Vocabulary, choose_tokens, masking_of
-from bertie.data.order import Draws, key
 from bertie.errors import UsageError
+from bertie.order import Draws, key
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train_vocabulary
 

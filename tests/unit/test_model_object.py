@@ -10,9 +10,9 @@ import torch
 
 import bertie
 import bertie as library
-from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.infer.engine import check_names
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.text.tokenizer import Tokenizer
 from toys import CommandLine, toy_model

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import families
 from bertie.compression import learn
 from bertie.compression.distil import StudentLoss, attention_loss, last_qkv
 from bertie.compression.importance import importance, judged
@@ -15,6 +14,7 @@ from bertie.compression.prune import Recipe
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
+from bertie.models import families
 from bertie.models.surgery import take_layers
 from bertie.runs.weights import load_model as load_module
 from bertie.tasks.sequence import SequenceTask

@@ -11,20 +11,20 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from batches import padded
-from bertie.data.batch import Batch
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws, key
 from bertie.data.plans import Sentences
-from bertie.data.sequences import Sequences
 from bertie.data.shards import Shards, ShardWriter
 from bertie.errors import DataError, UsageError
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.model import TorchModel
 from bertie.objectives import MaskedLM, NextSentence, SentenceOrder, build_objective
 from bertie.objectives.source import PretrainingSource, corrupted_texts
+from bertie.order import Draws, key
 from bertie.runs.config import PretrainConfig
 from bertie.settings import load_config
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 
 WORDS = [f"w{i}" for i in range(60)] + [f"##p{i}" for i in range(20)]

@@ -8,7 +8,7 @@ import bertie as library
 from bertie import platform
 from bertie.apps.serve.worker import load_engines
 from bertie.errors import UsageError
-from bertie.hub.names import bundled
+from bertie.models.names import bundled
 from bertie.runs.opening import open_engine
 
 TEXTS = {

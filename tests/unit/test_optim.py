@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from bertie import families
 from bertie.errors import DataError, UsageError
-from bertie.nn import machine
+from bertie.models import families, machine
 from bertie.nn.linear import Linear
 from bertie.train.config import OptimConfig
 from bertie.train.muon import Muon, orthogonal

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie.data import order as order_module
-from bertie.data.order import Draws, Order, Permutation, key, permutation
+from bertie import order as order_module
 from bertie.errors import DataError
+from bertie.order import Draws, Order, Permutation, key, permutation
 
 
 @given(n=st.integers(1, 3000), seed=st.integers(0, 2**63))

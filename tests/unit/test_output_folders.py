@@ -17,7 +17,7 @@ from bertie import checksums, folders
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.files import atomic_write, check_new_file
 from bertie.folders import ANYTHING, FolderKind, held, new_folder, strangers
-from bertie.hub import names
+from bertie.models import names
 from bertie.runs import model_card
 from bertie.runs.folder import RUN
 from toys import CommandLine, toy_model

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bertie import families
 from bertie.errors import UsageError
+from bertie.models import families
 from bertie.nn.layout import Padded
 
 LEFT = [[0, 0, 1, 1], [1, 1, 1, 1]]

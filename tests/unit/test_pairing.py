@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.data import plans
-from bertie.data.order import key
 from bertie.data.pairing import DocSentences, FullSentences, NextSentencePairs, SentenceOrderPairs
 from bertie.data.plans import Sentences, cached_plan, choose_held_out, walk
+from bertie.order import key
 
 corpora = st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_size=12)
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bertie import families
 from bertie.errors import UsageError, WrongModel
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.partial import freeze, reinitialize
 from bertie.runs.config import FinetuneConfig

@@ -5,15 +5,15 @@ import pytest
 import torch
 
 from batches import padded
-from bertie import families
-from bertie.data.batch import Batch
-from bertie.data.sequences import STANDS, UNSEEN, VECTORS, Sequences
 from bertie.errors import UsageError
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.encoder import Encoder
 from bertie.models.heads import HEADS
 from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.model import TorchModel
 from bertie.nn.layer import Layer
+from bertie.text.sequences import STANDS, UNSEEN, VECTORS, Sequences
 
 NANO = {"vocab_size": 30, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 SEQUENCES = Sequences.of([[2, 7, 8, 3], [2, 9, 3]])

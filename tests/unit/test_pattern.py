@@ -12,10 +12,10 @@ import transformers
 import bertie
 from benchmarks import few_labels
 from benchmarks.__main__ import bench
-from bertie import families
 from bertie.errors import DataError, UsageError, WrongModel
 from bertie.infer.torch_engine import TorchEngine
 from bertie.io.tables import Example
+from bertie.models import families
 from bertie.objectives import MaskedLM
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import plan_finetuning, run_finetune

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from batches import laid_out
-from bertie.data.batch import Batch
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws, key
 from bertie.errors import UsageError
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.objectives.plm import PermutationLM, unseen
+from bertie.order import Draws, key
 
 V, STRUCTURE = 60, 5
 CONTINUES = np.arange(V) >= 45

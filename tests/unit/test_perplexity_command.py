@@ -6,11 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 import bertie
-from bertie import families, objectives
+from bertie import objectives
 from bertie.apps.cli.table import app
 from bertie.errors import DataError, UsageError
 from bertie.infer import pseudo
 from bertie.infer.pseudo import pseudo_perplexity
+from bertie.models import families
 from bertie.runs.weights import load_model
 from bertie.text.vocabulary import count_words, train_vocabulary
 from nano import one_thread

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertie import families
 from bertie.apps.plan.forecast import Assumptions, cheapest, forecast
 from bertie.apps.plan.law import Law, Point, fit_law, law
 from bertie.apps.plan.page import better_loss
@@ -15,6 +14,7 @@ from bertie.apps.plan.presets import tried_utilizations
 from bertie.costs import catalog
 from bertie.costs.job import Job, JobPhase
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.models.count import decoder_parameters, forward_flops, parameters
 from bertie.runs.config import PretrainConfig
 from bertie.runs.planning import RunPlan, job_of

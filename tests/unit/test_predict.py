@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import bertie
-from bertie import families
 from bertie.console import Verbosity, console
 from bertie.errors import DataError, UsageError, WrongModel
 from bertie.infer import predict as module
@@ -22,6 +21,7 @@ from bertie.infer.predict import Predictor
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.heads.vocabulary import MaskedLMHead
 from bertie.program import main

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bertie import families
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.program import main

@@ -9,10 +9,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from bertie import families
 from bertie import settings as configs
 from bertie.data import corpus
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.models.count import forward_flops
 from bertie.runs.config import PretrainConfig
 from bertie.runs.pretrain import plan_pretraining, run_pretrain

@@ -8,8 +8,8 @@ import pytest
 import torch
 from test_pretrain import home, settings, thread
 
-from bertie import families
 from bertie.errors import UsageError
+from bertie.models import families
 from bertie.runs.pretrain import run_pretrain
 from bertie.runs.pretraining import PreparedRun
 

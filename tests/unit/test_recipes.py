@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 from test_pretrain import home, thread
 
-from bertie import families, objectives
+from bertie import objectives
 from bertie import settings as configs
+from bertie.models import families
 from bertie.objectives.rtd import ReplacedTokens
 from bertie.runs.config import PretrainConfig
 from bertie.runs.pretrain import run_pretrain

@@ -11,16 +11,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import bertie
-from bertie import families
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
 from bertie.infer.torch_engine import TorchEngine
 from bertie.infer.traffic import Traffic
+from bertie.models import families
 from bertie.models.lora import Adapter, Lora
 from bertie.runs.adapters import on_one_base
 from bertie.runs.opening import ModelFolder
 from bertie.runs.weights import load_model
+from bertie.text.sequences import Sequences
 from serving import Process, until
 from toys import toy_model
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from bertie import families
 from bertie.apps.explain.attention import attentions, telling
 from bertie.apps.serve.remote import WorkerSettings
 from bertie.apps.serve.worker import attention_of
 from bertie.errors import UsageError
+from bertie.models import families
 from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 from serving import LETTERS, Process, live, make_models

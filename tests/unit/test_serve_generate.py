@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import bertie
-from bertie import families
 from bertie.apps.serve.batcher import Batcher, Failed
 from bertie.apps.serve.remote import WorkerDied
-from bertie.data.sequences import NOWHERE, Sequences
 from bertie.infer.engine import Facts
 from bertie.infer.predict import Predictor
+from bertie.models import families
 from bertie.models.generation import GenerationConfig, written_output
 from bertie.runs.weights import load_model
 from bertie.tasks import with_task
 from bertie.tasks.text2text import Text2TextTask
+from bertie.text.sequences import NOWHERE, Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
 from serving import LocalWorker, Process, live, make_models, until

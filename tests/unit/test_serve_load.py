@@ -16,8 +16,8 @@ from bertie.apps.serve.batcher import Batcher, BatchJob, Failed, join_parts, spl
 from bertie.apps.serve.errors import Refused
 from bertie.apps.serve.remote import BatchFailed, WorkerDied
 from bertie.apps.serve.ticket import Ticket
-from bertie.data.sequences import Sequences
 from bertie.infer.engine import Facts
+from bertie.text.sequences import Sequences
 from serving import LocalWorker, live, make_models, until
 
 pytest.importorskip("starlette")

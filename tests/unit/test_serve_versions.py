@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import bertie
-from bertie import families
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.infer.traffic import Traffic, write_traffic
 from bertie.io.tables import Example
+from bertie.models import families
 from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
 from serving import LETTERS, Process, live, make_model, make_models, until

@@ -14,13 +14,13 @@ import transformers
 
 import bertie
 from bertie.api.run import commands_after
-from bertie.data.order import MixedOrder, taken
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
 from bertie.metrics.confusion import Confusion
 from bertie.metrics.numbers import Numbers
 from bertie.metrics.several import SeveralScores
+from bertie.order import MixedOrder, taken
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import run_finetune

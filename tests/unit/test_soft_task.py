@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns, LabelNames, SoftLabel
 from bertie.io.tables import Example
 from bertie.tasks.soft import SoftTask
+from bertie.text.sequences import Sequences
 from toys import CommandLine, toy_model
 
 COLUMNS = Columns(("text",), "label")

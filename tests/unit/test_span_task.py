@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.infer.pipeline import TextCount
 from bertie.io.lines import BadRecord
@@ -24,6 +23,7 @@ from bertie.tasks import task_of, with_task
 from bertie.tasks.places import fullest
 from bertie.tasks.source import batch_of_examples
 from bertie.tasks.span import SpanTask, best_spans
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TrainingFacts
 

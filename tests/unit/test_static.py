@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 import bertie
-from bertie import families
 from bertie.apps.export.graph import traced
 from bertie.apps.packaged.word_vectors import read_word_vectors
 from bertie.errors import BertieError, DataError, UsageError
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed

@@ -49,7 +49,7 @@ def test_a_closed_terminal_stops_it_with_a_checkpoint(home, tmp_path):
     assert process.wait(timeout=120) == 75
     assert max(int(folder.name.partition("-")[2]) for folder in run.glob("checkpoint-*")) >= last
     assert subprocess.run(command, timeout=240, capture_output=True).returncode == 0
-    assert verify_folder(run)["ok"]
+    assert verify_folder(run).ok
 
 
 @pytest.mark.promise("signals")
@@ -64,4 +64,4 @@ def test_stopped_by_a_signal_it_exits_with_75_and_goes_on(home, tmp_path, number
     assert f"{number.name} after step" in error.replace("\n", " ")
     assert subprocess.run(command, timeout=240, capture_output=True).returncode == 0
     assert timeless(run)[-1]["step"] == STEPS
-    assert verify_folder(run)["ok"]
+    assert verify_folder(run).ok

@@ -9,9 +9,10 @@ from safetensors.torch import load_file
 from test_pretrain import NANO, home, settings, thread
 from typer.testing import CliRunner
 
-from bertie import families, objectives
+from bertie import objectives
 from bertie.apps.cli.table import app
 from bertie.errors import DataError, UsageError
+from bertie.models import families
 from bertie.models.count import forward_flops
 from bertie.objectives import MaskedLM
 from bertie.runs.pretrain import plan_pretraining, run_pretrain
@@ -116,7 +117,7 @@ def test_another_teacher_is_another_run(home, teacher, tmp_path):
     short, whole = distilling(home, teacher, "train.steps=3"), distilling(home, teacher, "train.steps=6")
     run = tmp_path / "run"
     run_pretrain(short, run)
-    assert all(check["ok"] for check in verify_folder(run)["checks"])
+    assert all(check.ok for check in verify_folder(run).checks)
     kept = tmp_path / "kept"
     shutil.copytree(teacher, kept)
     make_teacher(teacher, home, seed=4)
@@ -125,8 +126,8 @@ def test_another_teacher_is_another_run(home, teacher, tmp_path):
     assert "objectives.distil.teacher: " in str(refused.value)
     with pytest.raises(DataError, match=r"objectives.distil.teacher differs"):
         run_pretrain(short, tmp_path / "again", reference_run=run)
-    (bad,) = [check for check in verify_folder(run)["checks"] if not check["ok"]]
-    assert "now contains another model" in bad["found"]
+    (bad,) = [check for check in verify_folder(run).checks if not check.ok]
+    assert "now contains another model" in bad.result
     # the same teacher in another folder is the same run
     moved = distilling(home, kept, "train.steps=6")
     assert run_pretrain(moved, run, allow_change=("train.steps",))["step"] == 6

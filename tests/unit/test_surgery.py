@@ -9,8 +9,8 @@ import pytest
 import torch
 from tokenizers import ByteLevelBPETokenizer
 
-from bertie import families
 from bertie.errors import UsageError
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
 from bertie.models.surgery import deeper, take_layers, with_positions, with_vocabulary

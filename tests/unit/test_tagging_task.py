@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import bertie
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
@@ -18,6 +17,7 @@ from bertie.io.tables import Example
 from bertie.io.words import TaggedExample, spaced
 from bertie.tasks.source import TaskSource
 from bertie.tasks.tagging import TaggingTask, words_of
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from bertie.apps.cli.table import app
 from bertie.apps.search.readers import Reading, read_documents
 from bertie.console import console
-from bertie.families import VARIANTS
+from bertie.models.families import VARIANTS
 
 
 def shown(*arguments: str) -> list[str]:

@@ -10,7 +10,6 @@ import torch
 import transformers
 
 import bertie
-from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.infer.generate import GenerationConfig, generate
 from bertie.infer.predict import Predictor
@@ -19,6 +18,7 @@ from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.base import Sums
 from bertie.metrics.written import WrittenScores
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.heads import HEADS

@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from batches import laid_out
-from bertie import families
-from bertie.data.batch import Batch
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.elmo import ElmoConfig
 from bertie.models.loss import right
+from bertie.models.vocabulary_loss import linear_cross_entropy
 from bertie.nn.layout import Packed
-from bertie.nn.loss import linear_cross_entropy
 from bertie.objectives.base import LossTerm
 from bertie.objectives.distil import soft_targets_loss
 from bertie.objectives.ltr import BiLanguageModel, LeftToRight

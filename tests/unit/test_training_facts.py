@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bertie as library
-from bertie import families
 from bertie.errors import DataError
+from bertie.models import families
 from bertie.runs.weights import load_model as load_module
 from bertie.tasks import with_task
 from bertie.tasks.sequence import SequenceTask

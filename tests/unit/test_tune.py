@@ -125,7 +125,7 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
     monkeypatch.setattr(module, "run_finetune", stops)
     with pytest.raises(Stopped):
         run_tune(config, run, SPACE)
-    assert verify_folder(run)["ok"]
+    assert verify_folder(run).ok
     with (run / "study.jsonl").open("a") as journal:
         journal.write('{"op_code": 6, "worker_id"')  # a kill amid a line
     results = run_tune(config, run, SPACE)
@@ -143,7 +143,7 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
     assert len(calls) == before
     with pytest.raises(UsageError, match="other settings"):
         run_tune(varied(config, {"max_length": 12}), run, SPACE)
-    assert verify_folder(run)["ok"], "a refused call changes nothing"
+    assert verify_folder(run).ok, "a refused call changes nothing"
     with (run / "study.jsonl").open("a") as journal:
         journal.write('{"op_code": 6, "worker_id"\n')
     with pytest.raises(DataError, match=r"study\.jsonl is damaged"):

@@ -9,11 +9,11 @@ import torch
 from test_pretrain import documents, home, settings, thread
 
 import bertie as package
-from bertie import families
 from bertie.errors import DataError, Stopped, UsageError
+from bertie.models import families
 from bertie.runs.checkpoints import write_checkpoint_model
 from bertie.runs.pretrain import run_pretrain
-from bertie.runs.verify import report_lines, verify_folder
+from bertie.runs.verify import verify_folder
 from bertie.runs.weights import load_model as load_module
 from bertie.train import checkpoint
 from bertie.train.callbacks import EachStep
@@ -109,13 +109,13 @@ def test_a_stopped_extension_is_not_called_finished(home, tmp_path):
     run_pretrain(settings(home, kept), run)
     with pytest.raises(UsageError, match="beyond the last step"):
         run_pretrain(settings(home, kept, "train.steps=3"), run, allow_change=("train.steps",))
-    assert verify_folder(run)["ok"], "a refused call changes nothing"
+    assert verify_folder(run).ok, "a refused call changes nothing"
     callbacks = [EachStep(lambda step: os.kill(os.getpid(), signal.SIGTERM))]
     stop = {"allow_change": ("train.steps",), "callbacks": callbacks}
     with pytest.raises(Stopped):
         run_pretrain(settings(home, kept, "train.steps=9"), run, **stop)
     assert checkpoint.latest(run).step == 7
-    assert verify_folder(run)["ok"], report_lines(verify_folder(run))
+    assert verify_folder(run).ok, verify_folder(run).text()
     with pytest.raises(UsageError, match=r"train\.steps: 9 -> 6"):
         run_pretrain(settings(home, kept), run)
     assert checkpoint.latest(run).step == 7

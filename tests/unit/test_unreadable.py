@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bertie import checksums, families
+from bertie import checksums
 from bertie.apps.search import readers
 from bertie.apps.search.index import index
 from bertie.console import console
@@ -18,6 +18,7 @@ from bertie.errors import DataError
 from bertie.files import files_in
 from bertie.io import sources
 from bertie.io.brat import annotation_files
+from bertie.models import families
 from bertie.models.files import WEIGHTS, WEIGHTS_INDEX, weight_files
 from bertie.runs.folder import CONFIG, RESULTS, read_results
 from bertie.runs.opening import open_engine

@@ -163,7 +163,7 @@ def check_run(run: Path, results: Any) -> None:
     assert card.count("## Cost of the training") == 1
     assert "| cost | forecast | measured | difference |" in card
     assert re.search(r"\d (MB|GB)", card)
-    assert verify_folder(run)["ok"]
+    assert verify_folder(run).ok
 
 
 def test_a_pretraining_run_has_its_cost(home: Path, tmp_path: Path) -> None:

@@ -13,10 +13,11 @@ import pytest
 import torch
 
 import bertie
-from bertie import families, platform
+from bertie import platform
 from bertie.errors import DataError, UsageError, WrongModel
 from bertie.infer.choose import engine_of
 from bertie.infer.predict import Predictor
+from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.nn.layer import ACTIVATIONS
 from bertie.runs.weights import load_model

@@ -6,7 +6,7 @@ from bertie import settings
 from bertie.files import read_json
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune_prepare import with_steps
-from bertie.train.rates import usual_rate
+from bertie.train.schedule import usual_rate
 from toys import CommandLine, toy_model
 
 

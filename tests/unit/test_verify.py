@@ -15,7 +15,7 @@ from bertie.data.corpus import covered
 from bertie.errors import BertieError, DataError, OutputExists, UsageError
 from bertie.files import file_hash
 from bertie.runs.pretrain import run_pretrain
-from bertie.runs.verify import report_lines, verify_folder
+from bertie.runs.verify import verify_folder
 from nano import one_thread
 
 assert home
@@ -37,9 +37,9 @@ def run(whole, tmp_path):
 
 def test_a_whole_run_is_well(run):
     report = verify_folder(run)
-    assert report["ok"], report_lines(report)
-    assert report["checks"][-1]["found"].startswith("files intact: ")
-    assert [check["name"] for check in report["checks"]] == [
+    assert report.ok, report.text()
+    assert report.checks[-1].result.startswith("files intact: ")
+    assert [check.name for check in report.checks] == [
         "run.yaml",
         "metrics.jsonl",
         "checkpoint-3",
@@ -52,7 +52,7 @@ def test_a_whole_run_is_well(run):
         "folders read",
         "files",
     ]
-    assert all(line.startswith("ok") for line in report_lines(report).splitlines())
+    assert all(line.startswith("ok") for line in report.text().splitlines())
 
 
 def cut(path):
@@ -93,7 +93,7 @@ def drop_line(path):
 )
 def test_whatever_is_damaged_is_named(run, name, damage, wrong, message):
     damage(run / name)
-    bad = {check["name"]: check["found"] for check in verify_folder(run)["checks"] if not check["ok"]}
+    bad = {check.name: check.result for check in verify_folder(run).checks if not check.ok}
     assert wrong in bad
     assert re.search(message, bad[wrong]), bad
 
@@ -101,15 +101,15 @@ def test_whatever_is_damaged_is_named(run, name, damage, wrong, message):
 def test_another_corpus_in_its_place_is_found(home, tmp_path):
     corpus = make_corpus(tmp_path / "corpus", documents(60))
     run_pretrain(settings(home, "train.steps=1", corpus=str(corpus)), tmp_path / "run")
-    assert verify_folder(tmp_path / "run")["ok"]
+    assert verify_folder(tmp_path / "run").ok
     shutil.rmtree(corpus)
     make_corpus(corpus, documents(60, seed=9))
     config = settings(home, "train.steps=1", corpus=str(corpus))
     with pytest.raises(DataError, match="The corpus differs from that of"):
         run_pretrain(config, tmp_path / "again", reference_run=tmp_path / "run")
-    bad = [check for check in verify_folder(tmp_path / "run")["checks"] if not check["ok"]]
-    assert [check["name"] for check in bad] == ["corpus"]
-    assert "another corpus" in bad[0]["found"]
+    bad = [check for check in verify_folder(tmp_path / "run").checks if not check.ok]
+    assert [check.name for check in bad] == ["corpus"]
+    assert "another corpus" in bad[0].result
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
@@ -122,9 +122,9 @@ def test_an_onnx_export_is_checked_by_its_files(tmp_path):
     for name in ("config.json", "onnx/model.onnx"):
         (tmp_path / name).write_text("{}")
     checksums.write_checksums(tmp_path, "export")
-    assert verify_folder(tmp_path)["ok"]
+    assert verify_folder(tmp_path).ok
     (tmp_path / "onnx/model.onnx").write_text("[]")
-    assert not verify_folder(tmp_path)["ok"]
+    assert not verify_folder(tmp_path).ok
 
 
 @pytest.mark.promise("repeatable")
@@ -157,7 +157,7 @@ def test_the_command_says_what_is_wrong_and_exits_with_3(run):
 def unseen(folder, skip=()):
     """The files in which one flipped bit is neither found nor named as not covered. skip: folders left out."""
     whole_report = verify_folder(folder)
-    assert whole_report["ok"], report_lines(whole_report)
+    assert whole_report.ok, whole_report.text()
     missed = []
     files = (path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
     for path in sorted(path for path in files if path.relative_to(folder).parts[0] not in skip):
@@ -165,12 +165,12 @@ def unseen(folder, skip=()):
         place = len(data) // 2
         path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
         try:
-            if verify_folder(folder)["ok"]:
+            if verify_folder(folder).ok:
                 missed.append(path.relative_to(folder).as_posix())
         except BertieError:
             pass
         path.write_bytes(data)
-    assert verify_folder(folder)["ok"]
+    assert verify_folder(folder).ok
     return missed
 
 
@@ -178,7 +178,7 @@ def unseen(folder, skip=()):
 def test_a_flipped_bit_in_any_file_of_a_run_is_found(run):
     assert unseen(run) == []
     (run / "notes.txt").write_text("mine")
-    assert "not covered: notes.txt" in report_lines(verify_folder(run))
+    assert "not covered: notes.txt" in verify_folder(run).text()
 
 
 @pytest.mark.promise("damaged-bits")
@@ -191,13 +191,13 @@ def test_a_flipped_bit_in_any_file_of_a_corpus_is_found(home, whole, tmp_path):
 def test_a_model_without_its_tokenizer_is_not_well(run):
     for name in ("tokenizer.json", "vocab.txt", "checksums.json"):
         (run / "model" / name).unlink()
-    bad = {check["name"]: check["found"] for check in verify_folder(run)["checks"] if not check["ok"]}
+    bad = {check.name: check.result for check in verify_folder(run).checks if not check.ok}
     assert "has no tokenizer" in bad["model"]
 
 
 def test_a_drawn_report_is_still_whole(run):
     assert CliRunner().invoke(app, ["report", str(run)]).exit_code == 0
-    assert verify_folder(run)["ok"]
+    assert verify_folder(run).ok
 
 
 def test_a_finished_run_is_not_resumed_never(home, run):
@@ -214,7 +214,7 @@ def test_a_run_killed_before_its_last_files_is_finished_by_the_same_call(home, r
     (run / ".report.html.77.tmp").write_text("half")
     (run / ".model.tmp").mkdir()
     run_pretrain(config, run)
-    assert verify_folder(run)["ok"], report_lines(verify_folder(run))
+    assert verify_folder(run).ok, verify_folder(run).text()
     assert [path.name for path in run.glob(".*")] == [".lock"]
 
 
@@ -223,10 +223,10 @@ def test_a_flipped_bit_in_a_folder_that_a_run_reads_is_found(home, tmp_path):
     (corpus / "card.md").write_text("# A corpus of many documents\n")
     checksums.write_checksums(corpus, "corpus", covered=covered)
     run_pretrain(settings(home, "train.steps=1", corpus=str(corpus)), tmp_path / "run")
-    found = {check["name"]: check for check in verify_folder(tmp_path / "run")["checks"]}
-    assert found["folders read"]["ok"], found
-    assert f"{corpus}: files intact" in found["folders read"]["found"]
+    found = {check.name: check for check in verify_folder(tmp_path / "run").checks}
+    assert found["folders read"].ok, found
+    assert f"{corpus}: files intact" in found["folders read"].result
     flip(corpus / "card.md")
-    bad = [check for check in verify_folder(tmp_path / "run")["checks"] if not check["ok"]]
-    assert [check["name"] for check in bad] == ["folders read"]
-    assert "card.md is damaged: its hash differs" in bad[0]["found"]
+    bad = [check for check in verify_folder(tmp_path / "run").checks if not check.ok]
+    assert [check.name for check in bad] == ["folders read"]
+    assert "card.md is damaged: its hash differs" in bad[0].result

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bertie import families
 from bertie.errors import BertieError, DataError, UsageError
+from bertie.models import families
 from bertie.models.codec import WeightTable
 from bertie.models.heads.sequence import PairHead, SequenceHead
 from bertie.models.heads.vocabulary import MaskedLMHead

@@ -7,12 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertie import families
-from bertie.data.batch import Batch
-from bertie.data.order import key
-from bertie.data.sequences import Sequences
 from bertie.io.tables import Example
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.model import TorchModel
+from bertie.order import key
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.source import TaskSource
 from bertie.text.tokenizer import Tokenizer
@@ -91,7 +90,7 @@ def test_both_passes_of_a_part_have_the_same_dropout(folder: Path) -> None:
     for micro, batch in enumerate(batches):
         torch.manual_seed(int(key(*SEED, micro)))
         logits.append(task.logits(model, task.forward(model, batch)).float())
-    joined = Batch.of(Sequences.joined([batch.sequences for batch in batches if batch.sequences is not None]))
+    joined = Batch.of(*(batch.sequences for batch in batches if batch.sequences is not None))
     (term,) = task.losses(torch.cat(logits), joined).values()
     (term.total / term.count).backward()
     for name, parameter in model.named_parameters():

@@ -6,7 +6,6 @@ from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bertie import families
 from bertie.api.once import seal_of
 from bertie.api.tokenizer import lines_of
 from bertie.console import console
@@ -14,6 +13,7 @@ from bertie.errors import DataError, UsageError, arguments
 from bertie.folders import check_other, made_once
 from bertie.io.lines import valid_lines
 from bertie.models import convert as converting
+from bertie.models import families
 from bertie.models.convert import Converted, FolderPrecision, save_like
 from bertie.models.files import MODEL_FOLDER
 from bertie.models.model import TorchModel

@@ -5,10 +5,9 @@ from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
 
-from bertie import families
 from bertie.errors import arguments
 from bertie.files import Json
-from bertie.models import count
+from bertie.models import count, families
 from bertie.models.config import EncoderConfig
 from bertie.runs.models import model_folder
 from bertie.runs.planning import extra_flops

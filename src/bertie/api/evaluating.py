@@ -10,7 +10,6 @@ from bertie.api.predicting import TextSource, check_columns
 from bertie.api.scores import Scores
 from bertie.console import console
 from bertie.errors import DataError, NoRows, UsageError
-from bertie.evaluation.compare import PairedDifference
 from bertie.files import atomic_writes, check_new_file, json_bytes
 from bertie.infer.engine import Engine
 from bertie.infer.findings import Findings
@@ -22,6 +21,7 @@ from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport, stream_examples
 from bertie.metrics.base import baseline_notes, undefined, with_intervals
+from bertie.metrics.compare import PairedDifference
 from bertie.metrics.confusion import leading
 from bertie.runs.finetune_page import render_evaluation_page
 from bertie.runs.published import check_published, published, scored_as_published

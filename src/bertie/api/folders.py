@@ -9,56 +9,10 @@ from bertie.errors import DataError, UsageError, arguments
 from bertie.files import Json, check_new_file
 from bertie.runs import checkpoints, finetune_page, models, page, tune_page
 from bertie.runs import compare as comparing
-from bertie.runs import verify as checking
 from bertie.runs.folder import RESULTS, STUDY, read_results, redraw
 from bertie.runs.model_card import put
 from bertie.runs.model_card import render_markdown_table as markdown
-
-
-@dataclass(frozen=True)
-class Check:
-    """A check of a folder.
-
-    Attributes:
-        name: What was checked.
-        ok: Whether it is as it was written.
-        found: What is there, or what is wrong.
-    """
-
-    name: str
-    ok: bool
-    found: str
-
-
-@dataclass(frozen=True)
-class Verification:
-    """The checks of a folder.
-
-    Attributes:
-        folder: The folder.
-        checks: The checks.
-    """
-
-    folder: Path
-    checks: tuple[Check, ...]
-
-    @property
-    def ok(self) -> bool:
-        """Whether all checks are fine."""
-        return all(check.ok for check in self.checks)
-
-    def to_dict(self) -> dict[str, object]:
-        """Returns the checks as JSON values."""
-        return {"run": str(self.folder), "ok": self.ok, "checks": [{**vars(check)} for check in self.checks]}
-
-    def text(self) -> str:
-        """Returns one line for each check."""
-        return checking.report_lines(self.to_dict())
-
-    def raise_if_damaged(self) -> None:
-        """Raises DataError unless all checks are fine."""
-        if wrong := [check.name for check in self.checks if not check.ok]:
-            raise DataError(f"{self.folder} failed the check of: {', '.join(wrong)}.")
+from bertie.runs.verify import Verification, verify_folder
 
 
 @arguments()
@@ -76,8 +30,7 @@ def verify(folder: str | Path) -> Verification:
         True
     """
     path = Path(folder)
-    report = checking.verify_folder(path if path.exists() else models.model_folder(folder))
-    return Verification(path, tuple(Check(**check) for check in report["checks"]))
+    return Verification(path, verify_folder(path if path.exists() else models.model_folder(folder)).checks)
 
 
 @arguments()

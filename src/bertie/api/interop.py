@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 
 from bertie.errors import DataError, NoPackage, UnknownName, UsageError, nearest
-from bertie.families import VARIANTS
+from bertie.models.families import VARIANTS
 from bertie.models.folder import load_variant_model
 from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary, public_config

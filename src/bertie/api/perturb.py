@@ -16,11 +16,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from bertie.errors import NoRows, UnknownName, UsageError, nearest
-from bertie.evaluation.compare import PairedDifference
 from bertie.files import Json, JsonObject
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.base import called, wilson
+from bertie.metrics.compare import PairedDifference
 from bertie.registry import Registry
 from bertie.settings import read_yaml
 from bertie.tasks import Prediction, Task, task_name

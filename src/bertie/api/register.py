@@ -12,7 +12,7 @@ _Kind = Literal[
 TABLES: dict[str, tuple[str, str]] = {
     "task": ("bertie.tasks", "TASKS"),
     "objective": ("bertie.objectives", "OBJECTIVES"),
-    "family": ("bertie.families", "VARIANTS"),
+    "family": ("bertie.models.families", "VARIANTS"),
     "head": ("bertie.models.heads", "HEADS"),
     "tokenizer": ("bertie.text.formats", "BY_FAMILY"),
     "reader": ("bertie.io.rows", "FORMATS"),

@@ -11,16 +11,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from bertie import families
 from bertie.api.display import with_interval
 from bertie.api.model import Model, load
 from bertie.api.scores import Scores
 from bertie.console import console
 from bertie.errors import DataError, Stopped, UsageError
-from bertie.evaluation.compare import SeedSummary
 from bertie.files import Json, JsonObject
 from bertie.folders import new_folder
 from bertie.metrics.base import called, undefined
+from bertie.metrics.compare import SeedSummary
+from bertie.models import families
 from bertie.models.variant import read_public
 from bertie.runs.domains import format_domains as perplexity_table
 from bertie.runs.folder import OUT_OF_FOLD, REPORT, RESULTS, RUN, SUSPECTS, read_results, seed_runs

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from bertie.api import perturb
 from bertie.api.display import html_table, with_interval
-from bertie.evaluation.compare import PairedDifference
 from bertie.files import Json
 from bertie.metrics.base import called, summarize_metrics, undefined, unknown_labels, verdict
+from bertie.metrics.compare import PairedDifference
 from bertie.metrics.tags import split_tag
 
 if TYPE_CHECKING:

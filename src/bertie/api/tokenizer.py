@@ -6,7 +6,6 @@ from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bertie import families
 from bertie.api.corpus import tokenizer_of
 from bertie.api.once import STDIN, paths_of, seal_of
 from bertie.console import console, counted
@@ -19,6 +18,7 @@ from bertie.io.memory import table_of
 from bertie.io.sources import formats as formats_of_documents
 from bertie.io.streams import format_by_name
 from bertie.io.table_format import FileFormat
+from bertie.models import families
 from bertie.text import formats, vocabulary
 from bertie.text.normalize import Normalizer
 from bertie.text.report import TokenizerReport, measure_tokenizer

@@ -24,15 +24,15 @@ import torch.nn.functional as F
 import xxhash
 from torch import Tensor
 
-from bertie.data.batch import Batch
-from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.infer.batching import batches
+from bertie.models.batch import Batch
 from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.loss import LossTerm
 from bertie.models.model import TorchModel
 from bertie.tasks import Example, Task
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples
+from bertie.text.sequences import Sequences
 from bertie.train.callbacks import Callback
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from bertie.compression.quantize import CALIBRATION_TOKENS, apply, check_supported, quantize
 from bertie.compression.weights_only import quantize_weights
 from bertie.console import console
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, WrongModel
 from bertie.files import JsonObject
 from bertie.infer.batching import run_batches
@@ -27,6 +26,7 @@ from bertie.infer.torch_engine import TorchEngine
 from bertie.models.model import TorchModel
 from bertie.tasks import Example
 from bertie.tasks.source import encode_examples
+from bertie.text.sequences import Sequences
 
 LEAST_TEXTS = 20  # for each of the two parts; a first percentile of fewer says nothing
 MOST_TEXTS = 1000  # measured

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from bertie.console import console
-from bertie.data.batch import Batch
 from bertie.errors import DataError, UsageError
+from bertie.models.batch import Batch
 from bertie.models.model import TorchModel
 from bertie.tasks import Example, Task
 from bertie.tasks.source import TaskSource
@@ -46,17 +46,17 @@ class InputStatistics:
 class Importance:
     """The result of `importance`, by layer and matrix. examples: sequences that were read."""
 
-    seen: dict[tuple[int, str], InputStatistics] = field(default_factory=dict)
+    inputs: dict[tuple[int, str], InputStatistics] = field(default_factory=dict)
     examples: int = 0
 
     def kept(self, layer: int, part: str, count: int) -> Tensor:
         """Returns the most important ones in ascending order. -> (count,) int64"""
-        return self.seen[layer, part].importance.topk(count).indices.sort().values
+        return self.inputs[layer, part].importance.topk(count).indices.sort().values
 
     def of_heads(self) -> Tensor:
         """Returns the mean importance of each head. -> (L, N)"""
-        layers = sorted(layer for layer, part in self.seen if part == HEADS)
-        return torch.stack([self.seen[layer, HEADS].importance for layer in layers]) / max(1, self.examples)
+        layers = sorted(layer for layer, part in self.inputs if part == HEADS)
+        return torch.stack([self.inputs[layer, HEADS].importance for layer in layers]) / max(1, self.examples)
 
     @classmethod
     def for_task(
@@ -108,12 +108,12 @@ def importance(
 def _add(result: Importance, key: tuple[int, str], felt_K: Tensor, x_TK: Tensor) -> None:
     ones_TK = torch.cat([x_TK, x_TK.new_ones(len(x_TK), 1)], 1).float()
     moments = ones_TK.T @ ones_TK
-    if key not in result.seen:
-        result.seen[key] = InputStatistics(felt_K.cpu(), moments.cpu(), len(x_TK))
+    if key not in result.inputs:
+        result.inputs[key] = InputStatistics(felt_K.cpu(), moments.cpu(), len(x_TK))
     else:
-        inputs = result.seen[key]
-        inputs.importance, inputs.moments = inputs.importance + felt_K.cpu(), inputs.moments + moments.cpu()
-        inputs.tokens += len(x_TK)
+        one = result.inputs[key]
+        one.importance, one.moments = one.importance + felt_K.cpu(), one.moments + moments.cpu()
+        one.tokens += len(x_TK)
 
 
 @contextmanager

@@ -47,7 +47,7 @@ from bertie.tasks import Example
 from bertie.tasks.source import steps_of
 from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.rates import usual_rate
+from bertie.train.schedule import usual_rate
 
 LAYERS, HEADS, NEURONS = "layers", "heads", "neurons"
 _PARTS = ((HEADS, importance.HEADS), (NEURONS, importance.NEURONS))  # the matrices that read them

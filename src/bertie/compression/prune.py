@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from bertie.compression.importance import HEADS, NEURONS, Importance, InputStatistics, importance
-from bertie.data.batch import Batch
 from bertie.errors import UsageError
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.kinds import Full, Residual, Unshared
@@ -171,7 +171,7 @@ def narrowed(
         if statistics is None:
             state[f"{name}.weight"] = state[f"{name}.weight"][:, features].contiguous()
         else:
-            _refit(state, name, features, statistics.seen[number, part])
+            _refit(state, name, features, statistics.inputs[number, part])
     return rebuilt(model, config.replace(**changes), state)
 
 

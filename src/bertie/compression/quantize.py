@@ -20,7 +20,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertie.data.sequences import Sequences
 from bertie.errors import WrongModel
 from bertie.infer.native.library import open_library
 from bertie.infer.native_engine import unsupported
@@ -31,6 +30,7 @@ from bertie.models.model import TorchModel
 from bertie.models.weights import WORD_EMBEDDINGS
 from bertie.nn.layer import Layer
 from bertie.nn.rotary import TurnedAttention
+from bertie.text.sequences import Sequences
 
 WIDE, HALF_WIDE = 64, 448  # features of the groups of widest range; of the intermediate size, one group more
 LEAST_RANGE = 1e-4

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor, nn
 
 from bertie.compression.quantize import Quantized, compensated, relative_error
-from bertie.data.sequences import Sequences
 from bertie.errors import WrongModel
 from bertie.models.encoder import Encoder
 from bertie.models.int4 import Int4Weight
@@ -26,6 +25,7 @@ from bertie.models.int8 import Int8Weight
 from bertie.models.model import TorchModel
 from bertie.models.weights import WORD_EMBEDDINGS
 from bertie.nn.layout import Packed
+from bertie.text.sequences import Sequences
 
 _SHARES = tuple(1 - i / 20 for i in range(8))  # of a group's range that the levels may cover
 _ROWS_PER_ROUND = 1 << 13  # rows

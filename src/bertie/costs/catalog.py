@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 
 from bertie.console import counted
 from bertie.errors import DataError, UnknownName, UsageError, nearest
-from bertie.nn import machine
+from bertie.models import machine
 from bertie.settings import read_yaml
 
 if TYPE_CHECKING:

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 
 from bertie.console import counted
 from bertie.data.dedup import runs, word_hashes
-from bertie.data.order import U64
 from bertie.errors import DataError
 from bertie.files import parse_json, write_bytes
 from bertie.io import rows, tagged
 from bertie.io.lines import BadRecord, open_file, read_whole
 from bertie.io.streams import suffix_of
 from bertie.io.table_format import TableFormat
+from bertie.order import U64
 from bertie.text.normalize import clean
 
 LONG, SHORT = 13, 8  # words of a run; an example of fewer is looked for whole, one of fewer than SHORT not at all

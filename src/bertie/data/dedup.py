@@ -15,7 +15,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from bertie.console import console
-from bertie.data.order import U64, key, mix
+from bertie.order import U64, key, mix
 
 _ALONE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"  # kana and Han, Unicode 16 (Blocks.txt)
 _WORD = re.compile(rf"[{_ALONE}]|[^\W{_ALONE}]+")

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bertie.data.order import Draws, unit_floats
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UnknownName, UsageError, WrongValue, nearest
+from bertie.order import Draws, unit_floats
 from bertie.registry import Registry
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from bertie.text.tokenizer import Tokenizer

@@ -12,7 +12,6 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.order import U64, Draws, key, mix, permutation, unit_floats
 from bertie.data.plans import (
     ROW,
     Advance,
@@ -27,6 +26,7 @@ from bertie.data.plans import (
     walk,
 )
 from bertie.errors import DataError
+from bertie.order import U64, Draws, key, mix, permutation, unit_floats
 from bertie.registry import Registry
 
 # The share of sequences made shorter on purpose, so that the model also learns on short ones (the release's default).

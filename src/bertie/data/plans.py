@@ -21,9 +21,9 @@ import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from bertie.console import console
-from bertie.data.order import U64, key
 from bertie.errors import DataError
 from bertie.files import atomic_write, file_hash, read_json, seal, write_json
+from bertie.order import U64, key
 
 Int = NDArray[np.int64]
 

@@ -20,10 +20,10 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
-from bertie.data.order import permutation
 from bertie.errors import BadFile, DataError, Stopped
 from bertie.files import Json, JsonObject, read_json, seal, sync_folder, write_json
 from bertie.folders import check_folder_kind
+from bertie.order import permutation
 
 Array = NDArray[Any]
 Int64 = NDArray[np.int64]

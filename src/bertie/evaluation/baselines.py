@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertie.evaluation.compare import PairedDifference
 from bertie.files import JsonObject
 from bertie.metrics.base import MEAN_COST
+from bertie.metrics.compare import PairedDifference
 from bertie.metrics.confusion import Confusion
 from bertie.metrics.tags import OUTSIDE, rewrite
 from bertie.metrics.thresholds import cost_of

@@ -16,9 +16,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bertie.data.sequences import Int, Sequences, token_budget
 from bertie.infer.engine import Array, Engine
 from bertie.models.facts import BATCH_TOKENS
+from bertie.text.sequences import Int, Sequences, token_budget
 
 CHUNK_ROWS = 1024  # rows encoded and sorted by length together: enough to find neighbors of similar length
 GPU_CHUNK_ROWS = 16_384  # some batches of a GPU

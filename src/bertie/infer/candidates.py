@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.files import Json
 from bertie.infer.predict import Predictor
@@ -28,6 +27,7 @@ from bertie.tasks.embed import EmbedTask, compare_vectors
 from bertie.tasks.pattern import PatternTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import encode_examples
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 

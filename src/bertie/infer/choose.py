@@ -13,16 +13,16 @@ import numpy as np
 import torch
 
 from bertie.console import console
-from bertie.data.sequences import Sequences
 from bertie.errors import UsageError, WrongModel, WrongValue
 from bertie.infer.engine import ENGINES
 from bertie.infer.rates import EngineRates, load_or_measure_rates, native_is_faster, tell_choice
 from bertie.infer.rates import quickest_precision as quickest_of
 from bertie.infer.torch_engine import TorchEngine
+from bertie.models import machine
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.model import TorchModel
-from bertie.nn import machine
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.sequences import Sequences
 from bertie.errors import UnknownName, UsageError, WrongValue, nearest
 from bertie.models.facts import Facts
 from bertie.registry import Later, Registry
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from bertie.models.model import TorchModel

@@ -10,12 +10,12 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, WrongModel
 from bertie.infer.batching import chunks_of_tokens, run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.tasks.answerer import softmax
 from bertie.text.encoding import Encoding
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 
 GROUP_TOKENS = 512  # tokens read at once: bounds the memory of the logits, which have V numbers per mask

@@ -13,7 +13,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from bertie.data.sequences import Int, Sequences
 from bertie.errors import NoRows
 from bertie.infer.batching import CHUNK_ROWS, chunks, chunks_of_tokens, run_batches
 from bertie.infer.engine import Array, Engine
@@ -24,6 +23,7 @@ from bertie.io.lines import BadRecord
 from bertie.io.tables import SkipReport
 from bertie.models.facts import layer_output
 from bertie.text.encoding import Encoding
+from bertie.text.sequences import Int, Sequences
 from bertie.text.tokenizer import Tokenizer
 
 _VECTOR_BYTES = 64 << 20  # of the vectors of a chunk, unless a single text has more

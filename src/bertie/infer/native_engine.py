@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from bertie.data.sequences import Sequences
 from bertie.infer.engine import Array, Facts
 from bertie.infer.native.encoder import (
     EVERYWHERE,
@@ -32,13 +31,14 @@ from bertie.models.encoder import Encoder, EncoderOutput, pick_summary
 from bertie.models.facts import parse_layer_output
 from bertie.models.int8 import Floats, Int8Weight
 from bertie.models.layers import rotations
+from bertie.models.model import TorchModel
 from bertie.nn.layer import Layer
-from bertie.nn.layout import Packed
+from bertie.nn.layout import Layout, Packed
 from bertie.nn.rotary import TurnedAttention, turns
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
-    from bertie.data.batch import Batch
-    from bertie.models.model import TorchModel
+    from bertie.models.batch import Batch
 
 
 class NativeEngine(TorchEngine):
@@ -187,3 +187,26 @@ def _norm(norm: nn.Module) -> NativeNorm:
 
 def _array(tensor: torch.Tensor) -> Floats:
     return tensor.detach().float().cpu().numpy()
+
+
+class NativeStates(nn.Module):
+    """A frozen encoder in the native library, as a module for packed batches. It has no gradient."""
+
+    def __init__(self, model: TorchModel) -> None:
+        super().__init__()
+        self.config, self.embeddings = model.config, model.encoder.embeddings
+        inner = TorchModel(model.encoder, variant=model.variant, public=model.public)
+        inner.packed = model.packed
+        self._engine = NativeEngine(inner, "int8" if model.int8 else "fp32")
+        self.compute_dtype: torch.dtype | None = None
+
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, layout: Layout, **flags: Any) -> EncoderOutput:
+        """Returns the last hidden states (T, H) of a packed batch."""
+        if not isinstance(layout, Packed) or flags:
+            output: EncoderOutput = self._engine.model.encoder(input_ids, token_type_ids, layout, **flags)
+            return output
+        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        lengths = layout.cu_seqlens.diff().long()
+        ids = Sequences(input_ids.numpy(), types.numpy(), lengths.numpy())
+        hidden = self._engine.run(ids, ["last_hidden_state"])["last_hidden_state"]
+        return EncoderOutput(last_hidden_state=torch.from_numpy(hidden), layout=layout)

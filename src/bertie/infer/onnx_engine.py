@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, MissingFile, UnreadableFile, UsageError
 from bertie.files import read_json
 from bertie.infer.engine import Array, Facts, check_names
 from bertie.models.facts import POOLED
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from bertie.text.tokenizer import Tokenizer

@@ -12,7 +12,6 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError, UnknownLabel, UnknownName, UsageError, WrongModel, nearest
 from bertie.infer.engine import Array, check_max_length
 from bertie.infer.fill import join_letters_after_masks
@@ -30,6 +29,7 @@ from bertie.tasks.embed import EmbedTask
 from bertie.tasks.source import encode_ids, list_token_ids
 from bertie.tasks.tabular import TabularTask
 from bertie.text.encoding import Encoding
+from bertie.text.sequences import Int, Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong, no_vectors
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, NoRows, WrongModel, arguments
 from bertie.files import JsonObject
 from bertie.infer.batching import CHUNK_ROWS, GPU_CHUNK_ROWS, as_they_come, chunks, one_ahead, run_batches
@@ -34,6 +33,7 @@ from bertie.metrics.base import ScoreCounter, called
 from bertie.tasks import Prediction, Task
 from bertie.tasks.capabilities import Embeds
 from bertie.tasks.datasets import DATASETS
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError, NoRows, WrongModel
 from bertie.infer.engine import Engine, check_max_length
 from bertie.metrics.base import Float
+from bertie.text.sequences import Int, Sequences
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:

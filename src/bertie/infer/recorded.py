@@ -1,7 +1,7 @@
 """Inference on an NVIDIA GPU: forward passes recorded as CUDA graphs, by the shape of a batch.
 
 The kernels of a small batch take longer to launch than to run. A graph launches all of them at once, and layers run as
-the kernels of nn/fused.py. Batches have few shapes (data/fixed_shapes.py). A shape is recorded when it occurs for the
+the kernels of nn/fused.py. Batches have few shapes (models/fixed_shapes.py). A shape is recorded when it occurs for the
 third time, so that a few texts wait for no compiler.
 """
 
@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from bertie.console import console
-from bertie.data.batch import Batch
-from bertie.data.fixed_shapes import with_fixed_shape
+from bertie.models.batch import Batch
+from bertie.models.fixed_shapes import with_fixed_shape
 from bertie.models.model import TorchModel
 from bertie.nn.graphs import can_record, count_sites
 from bertie.nn.seeds import using_kernels

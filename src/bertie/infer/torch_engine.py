@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bertie.data.batch import Batch
 from bertie.errors import WrongModel
 from bertie.infer.engine import Array, Sequences
 from bertie.infer.generate import generate, stream
 from bertie.infer.recorded import RecordedForwards
+from bertie.models.batch import Batch
 from bertie.models.biaffine import LAST
 from bertie.models.facts import OF_ENCODER, POOLED, Facts, parse_layer_output
 from bertie.models.generation import GenerationConfig, writing_of

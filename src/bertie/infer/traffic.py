@@ -22,7 +22,6 @@ import xxhash
 from numpy.typing import ArrayLike, NDArray
 from pydantic import BaseModel, NonNegativeInt, ValidationError
 
-from bertie.data.sequences import Sequences
 from bertie.errors import BadFile, DataError
 from bertie.files import file_hash, read_json, write_json
 from bertie.infer.batching import run_batches
@@ -36,6 +35,7 @@ from bertie.models.variant import ADAPTER
 from bertie.tasks import Prediction
 from bertie.tasks.tagging import TagPrediction
 from bertie.text.report import main_script
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine

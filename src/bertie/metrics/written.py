@@ -122,7 +122,7 @@ class WrittenScores:
     """
 
     metrics: tuple[str, ...]
-    seen: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
+    texts: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
     """The first two different targets, and answers."""
 
     def __post_init__(self) -> None:
@@ -142,7 +142,7 @@ class WrittenScores:
         for true, answer in zip(truth, predicted, strict=True):
             for name, (counts, _) in self._made.items():
                 self._rows[name].append(counts(answer, true))
-            for known, text in zip(self.seen, (true, answer), strict=True):
+            for known, text in zip(self.texts, (true, answer), strict=True):
                 if len(known) < 2:
                     known.add(text)
 
@@ -158,7 +158,7 @@ class WrittenScores:
         counts, of_sums = self.units()
         intervals = Bootstrap(counts).intervals(of_sums)
         report: JsonObject = {"examples": self.total, **self.compute(), "interval_95": intervals}
-        truth, answers = self.seen
+        truth, answers = self.texts
         report["all_given"] = next(iter(answers)) if len(answers) == 1 < len(truth) else None
         return report
 

@@ -31,7 +31,7 @@ from bertie.nn.fused import norm
 from bertie.nn.graphs import GraphedLayers
 from bertie.nn.groups import LayoutGroups as AttentionGroups
 from bertie.nn.layer import Layer
-from bertie.nn.layout import Layout, Padded
+from bertie.nn.layout import Layout, Padded, rows_at
 from bertie.nn.linear import Linear
 from bertie.nn.rotary import Views, turns
 from bertie.nn.varlen import Varlen, unpadded
@@ -59,6 +59,10 @@ class EncoderOutput:
         if self.hidden_states is None:
             raise ValueError("The hidden states of all layers are returned with output_hidden_states=True alone.")
         return self.hidden_states
+
+    def at(self, positions: Tensor) -> Tensor:
+        """Returns the last hidden states at flattened positions without repeats. -> (N, H)"""
+        return rows_at(self.last_hidden_state.flatten(0, -2), positions)
 
     def summary(self) -> Tensor:
         """The hidden state (B, H) of the token that represents its sequence."""

@@ -14,7 +14,7 @@ from bertie.files import check_readable, file_hash, read_json
 from bertie.folders import ANYTHING, FolderKind
 from bertie.models.sentence import module_folders
 from bertie.models.variant import CONFIG, read_public
-from bertie.text.sentence import LENGTH_KEYS
+from bertie.text.formats import LENGTH_KEYS
 from bertie.text.vocabulary import TOKENIZER_FOLDER
 from bertie.training_facts import FILE, TRAFFIC
 

@@ -5,10 +5,14 @@ So one batch of 64 equals 4 of 16 equals 2 ranks of 32, whatever the masks. Task
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+LabelAxis = Literal["sequence", "token", "sequence_target", "prediction_target", "position"]
+"""What a row of a label is: of a sequence, a token, or a prediction. Targets without a weight are `NO_TARGET` where
+they do not count, and all others have the weight 0. position: of a prediction in input_ids."""
 
 
 @dataclass(frozen=True)

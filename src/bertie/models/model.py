@@ -164,6 +164,11 @@ class TorchModel(nn.Module):
                 with torch.no_grad():
                     weights[name].copy_(weights[source])
 
+    def draw_companion(self, name: str, seed: int) -> None:
+        """Draws the weights of a companion, but for those that it shares with the model."""
+        own = {key for key, _ in self.named_parameters() if key.startswith(f"companions.{name}.")}
+        initialize(self, std=self.config.initializer_range, seed=seed, only=own)
+
     def randomized(self, seed: int = 0) -> Self:
         """Returns a copy with random weights, as a new model of its family starts. Raises UsageError without one."""
         model = copy.deepcopy(self, {id(self.tokenizer): self.tokenizer})  # shared: it is not changed

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 
 from bertie.errors import DataError, MissingFile
 from bertie.files import JsonObject, check_readable, read_json
-from bertie.text.sentence import length_file
+from bertie.text.formats import length_file
 
 MODULES, POOLING, SETTINGS = "modules.json", "1_Pooling/config.json", "config_sentence_transformers.json"
 MODES = {  # ours -> the public name, and that of older folders after "pooling_mode_"

@@ -42,8 +42,12 @@ class Seq2Seq(TorchModel):
         output: EncoderOutput = self.heads[DECODER](memory, self.word_embeddings, input_ids, **flags)
         return output
 
-    def teach(self, memory: EncoderOutput, targets_Q: Tensor, layout: Packed) -> EncoderOutput:
-        """Runs the decoder on the tokens before each target (teacher forcing). targets_Q: packed, as `layout` says."""
+    def teach(self, memory: EncoderOutput, targets_Q: Tensor, length_B: Tensor) -> EncoderOutput:
+        """Runs the decoder on the tokens before each target (teacher forcing). targets_Q: packed, of length_B tokens.
+
+        length_B: in main memory.
+        """
+        layout = Packed.from_lengths(length_B).to(targets_Q.device)
         start = self.config.decoder_start_token_id
         read_Q = targets_Q.roll(1).index_fill(0, layout.cu_seqlens[:-1].long(), start)
         return self.decode(memory, read_Q, layout=layout)

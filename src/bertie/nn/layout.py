@@ -204,7 +204,7 @@ class Packed(_Computed):
     max_seqlen: int
     num_tokens: int = -1  # T; read from cu_seqlens when left out
     num_rows: int = -1  # T when left out
-    fixed: bool = False  # whether its shapes are those of other batches (data/fixed_shapes.py)
+    fixed: bool = False  # whether its shapes are those of other batches (models/fixed_shapes.py)
 
     def __post_init__(self) -> None:
         if self.num_tokens < 0:

@@ -14,14 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bertie.data.batch import Batch
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws
 from bertie.data.plans import Pairing, Sentences
-from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import UsageError
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
-from bertie.models.loss import LossReport, LossTerm
+from bertie.models.loss import LabelAxis, LossReport, LossTerm
+from bertie.order import Draws
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput

@@ -17,13 +17,13 @@ import xxhash
 from numpy.typing import NDArray
 
 from bertie.console import counted
-from bertie.data.order import Draws, Order, key, permutation
 from bertie.data.pairing import OtherVectors
 from bertie.data.plans import HELD_OUT_SHARE
-from bertie.data.sequences import STANDS, VECTORS, Int, Sequences, ranges, spread_positions
 from bertie.errors import DataError, UsageError
 from bertie.objectives.base import Objective
 from bertie.objectives.source import VALIDATION_INSTANCES, VALIDATION_SEED, CorpusSource
+from bertie.order import Draws, Order, key, permutation
+from bertie.text.sequences import STANDS, VECTORS, Int, Sequences, ranges, spread_positions
 from bertie.text.tokenizer import Tokenizer
 
 OTHER, WHICH = 8, 9  # streams of draws (data/masking.py lists them): whether a text gets another row's vectors, whose

@@ -19,11 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertie.data.batch import Batch
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, WrongModel, WrongValue
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import EncoderOutput
@@ -31,8 +29,10 @@ from bertie.models.heads import HEADS
 from bertie.models.loss import right
 from bertie.models.model import TorchModel
 from bertie.models.surgery import take_layers
-from bertie.nn.loss import rows_at_a_time
+from bertie.models.vocabulary_loss import rows_at_a_time
 from bertie.objectives.base import LossReport, LossTerm, Objective, OpensModel
+from bertie.order import Draws
+from bertie.text.sequences import Sequences
 
 LogitOperands = tuple[Tensor, Tensor, Tensor]
 """The operands of logits: hidden states (N, H), weight (V, H), bias (V,)."""

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertie.console import counted
-from bertie.data.batch import Batch
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws
-from bertie.data.sequences import STANDS, UNSEEN, Sequences
 from bertie.errors import DataError, UsageError, WrongModel
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.loss import right
 from bertie.objectives.base import LossReport, LossTerm, Objective
+from bertie.order import Draws
+from bertie.text.sequences import STANDS, UNSEEN, Sequences
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput

@@ -28,19 +28,17 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from bertie.data.batch import Batch
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws
-from bertie.data.sequences import STANDS, Int, Sequences, ranges
 from bertie.errors import UsageError, WrongValue
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import EncoderOutput
 from bertie.models.model import TorchModel
-from bertie.nn.init import initialize
-from bertie.nn.layout import moved
 from bertie.objectives.base import LossReport, LossTerm, Objective, OpensModel
+from bertie.order import Draws
 from bertie.text.encoding import Encoding
+from bertie.text.sequences import STANDS, Int, Sequences, ranges
 from bertie.text.tokenizer import Tokenizer
 
 CLOSING, OPENING = frozenset(".,:;!?%)]}»”’'\"…·、。"), frozenset("([{«“‘")
@@ -85,8 +83,7 @@ class HiddenStates(Objective):
     def prepare(self, model: TorchModel, seed: int) -> None:
         """Adds the linear map from the student's hidden size to the teacher's."""
         model.companions["hidden"] = nn.Linear(model.config.hidden_size, self._teacher.config.hidden_size)
-        fresh = {name for name, _ in model.named_parameters() if name.startswith("companions.hidden.")}
-        initialize(model, std=model.config.initializer_range, seed=seed, only=fresh)
+        model.draw_companion("hidden", seed)
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """Returns no heads."""
@@ -145,8 +142,8 @@ class Aligned:
 
     def to(self, device: torch.device) -> "Aligned":
         """Returns the same on another device."""
-        arrays = (self.tokens, self.rows, self.columns, self.weights)
-        return Aligned(self.batch.to(device), *(moved(x, device) for x in arrays))
+        batch, arrays = self.batch.to(device), (self.tokens, self.rows, self.columns, self.weights)
+        return Aligned(batch, *map(batch.moved, arrays))
 
 
 def _sequences(batch: Batch) -> Sequences:

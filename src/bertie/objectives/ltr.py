@@ -20,15 +20,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from bertie.data.batch import Batch
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws
-from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.heads.vocabulary import BiLMHead
 from bertie.objectives.base import LossReport, LossTerm, Objective
+from bertie.order import Draws
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput

@@ -10,11 +10,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from bertie.data.batch import Batch
-from bertie.data.order import Draws, Int, key, number_samples, permutation
-from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
+from bertie.models.batch import Batch
 from bertie.objectives.source import CorpusSource, micro_batches
+from bertie.order import Draws, Int, key, number_samples, permutation
+from bertie.text.sequences import Sequences
 
 MIXTURE_BLOCK = 1 << 16  # samples: a share is kept to 1/65,536
 STREAM = 0x317  # of the draws of a block's order

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from torch import Tensor, nn
 
-from bertie.data.batch import Batch
 from bertie.data.masking import (
     Masking,
     RateCurve,
@@ -28,13 +27,14 @@ from bertie.data.masking import (
     rate_of,
     replacements,
 )
-from bertie.data.order import Draws
-from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import WrongValue
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
-from bertie.nn.layout import Padded, rows_at
+from bertie.models.loss import LabelAxis
 from bertie.objectives.base import LossReport, LossTerm, Objective
+from bertie.order import Draws
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
@@ -110,9 +110,7 @@ class MaskedLM(Objective):
     def sample(self, encoding: "Encoding", tokenizer: "Tokenizer", seed: int) -> Batch:
         """Returns the batch of one text with its masks, as a rectangle (1, S)."""
         plain = Sequences.of([encoding.ids], [encoding.type_ids])
-        batch = Batch.of(self.corrupt(plain, Draws.of(seed, 0, plain.numbers), Vocabulary.of(tokenizer)))
-        ids_1S, types_1S = batch.input_ids[None], batch.token_type_ids[None]
-        return replace(batch, input_ids=ids_1S, token_type_ids=types_1S, layout=Padded.of(ids_1S, None))
+        return Batch.of(self.corrupt(plain, Draws.of(seed, 0, plain.numbers), Vocabulary.of(tokenizer))).row
 
     def corrupt(self, batch: Sequences, rng: Draws, vocabulary: Vocabulary) -> Sequences:
         """Masks tokens and adds their labels."""
@@ -143,7 +141,7 @@ class MaskedLM(Objective):
     def loss(self, model: "TorchModel", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy at the predicted positions. The vocabulary head runs on N rows instead of T."""
         targets_N = batch.labels["mlm_targets"]
-        hidden_NH = rows_at(output.last_hidden_state.flatten(0, -2), batch.labels["mlm_positions"])
+        hidden_NH = output.at(batch.labels["mlm_positions"])
         head = model.vocabulary_head("mlm")
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"mlm": LossTerm(total, len(targets_N), correct, self.weight)}

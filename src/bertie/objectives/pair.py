@@ -18,19 +18,19 @@ import numpy as np
 from torch import Tensor, nn
 
 from bertie.console import counted
-from bertie.data.batch import Batch
-from bertie.data.fixed_shapes import NO_TARGET
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws
 from bertie.data.pairing import NextSentencePairs, OtherVectors, SentenceOrderPairs
 from bertie.data.plans import Pairing, Sentences
-from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UnknownName, UsageError, WrongValue, nearest
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
+from bertie.models.fixed_shapes import NO_TARGET
 from bertie.models.heads import HEADS
-from bertie.models.loss import right
+from bertie.models.loss import LabelAxis, right
 from bertie.models.model import SUMMARY
 from bertie.objectives.base import LossReport, LossTerm, Objective
+from bertie.order import Draws
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput

@@ -21,16 +21,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertie.data.batch import Batch
 from bertie.data.masking import Vocabulary, choose_tokens, ngram, prediction_counts
-from bertie.data.order import Draws
-from bertie.data.sequences import Sequences
 from bertie.errors import WrongModel, WrongValue
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.xlnet import XLNetConfig
-from bertie.nn.layout import where
 from bertie.objectives.base import LossReport, LossTerm, Objective
+from bertie.order import Draws
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
@@ -104,7 +103,7 @@ class PermutationLM(Objective):
         """Returns the cross-entropy of the predicted tokens."""
         hidden_BMH, targets_N = output.last_hidden_state, batch.labels["plm_targets"]
         asked_BM = torch.arange(hidden_BMH.shape[1]) < self._asked(batch)[:, None]
-        hidden_NH = hidden_BMH.flatten(0, 1)[where(asked_BM, hidden_BMH.device)]
+        hidden_NH = hidden_BMH.flatten(0, 1)[batch.where(asked_BM)]
         head = model.vocabulary_head("plm")
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"plm": LossTerm(total, len(targets_N), correct)}

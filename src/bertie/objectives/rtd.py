@@ -24,21 +24,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from bertie.data.batch import Batch
 from bertie.data.masking import Rates, Vocabulary
-from bertie.data.order import Draws, unit_floats
-from bertie.data.sequences import Sequences
 from bertie.errors import UsageError, WrongModel, WrongValue
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.heads import HEADS
 from bertie.models.heads.vocabulary import MaskedLMHead, VocabularyHead
 from bertie.models.model import TorchModel
-from bertie.nn.init import initialize
-from bertie.nn.loss import rows_at_a_time
+from bertie.models.vocabulary_loss import rows_at_a_time
 from bertie.objectives.base import LossReport, LossTerm, Objective
 from bertie.objectives.mlm import MaskedLM
+from bertie.order import Draws, unit_floats
+from bertie.text.sequences import Sequences
 
 _DRAW_STREAM = 4  # stream of draws (data/masking.py lists them)
 
@@ -107,8 +106,7 @@ class ReplacedTokens(Objective):
         model.companions["generator"] = Generator(self.smaller(model.config))
         if self.tied == "embeddings":
             tie_embeddings(_generator(model).encoder, model.encoder)
-        fresh = {name for name, _ in model.named_parameters() if name.startswith("companions.generator.")}
-        initialize(model, std=model.config.initializer_range, seed=seed, only=fresh)
+        model.draw_companion("generator", seed)
         if self.tied == "disentangled":
             share_disentangled(_generator(model).encoder, model.encoder)
 

@@ -16,9 +16,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from bertie.console import console, counted
-from bertie.data.batch import Batch
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Draws, Order, key, number_samples
 from bertie.data.pairing import PACKINGS
 from bertie.data.plans import (
     MAX_ROW_LENGTH,
@@ -30,11 +28,13 @@ from bertie.data.plans import (
     choose_held_out,
     plan_instances,
 )
-from bertie.data.sequences import NOWHERE, STANDS, Sequences
 from bertie.data.shards import Shards
 from bertie.errors import DataError, NoRows, UsageError, WrongValue
 from bertie.files import home_of
+from bertie.models.batch import Batch
 from bertie.objectives.base import Objective
+from bertie.order import Draws, Order, key, number_samples
+from bertie.text.sequences import NOWHERE, STANDS, Sequences
 from bertie.text.tokenizer import Tokenizer
 
 VALIDATION_SEED = 0x7E57  # validation looks the same in every run, whatever its seed

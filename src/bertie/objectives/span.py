@@ -19,16 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from bertie.data.batch import Batch
 from bertie.data.masking import NEVER_CHOSEN, Bool, Int, Vocabulary
-from bertie.data.order import Draws
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, WrongValue
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.seq2seq import Seq2Seq
-from bertie.nn.layout import Packed
 from bertie.objectives.base import LossReport, LossTerm, Objective
+from bertie.order import Draws
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
@@ -112,10 +111,9 @@ class SpanCorruption(Objective):
     def loss(self, model: "TorchModel", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Returns the cross-entropy of the decoder output, each token given the tokens before it."""
         targets_Q = batch.labels["span_targets"]
-        layout = Packed.from_lengths(batch.host.labels["span_lengths"]).to(targets_Q.device)
         if not isinstance(model, Seq2Seq):
             raise UsageError(NO_DECODER)
-        decoded = model.teach(output, targets_Q, layout)
+        decoded = model.teach(output, targets_Q, batch.host.labels["span_lengths"])
         head = model.vocabulary_head("lm")
         total, correct = head.loss(decoded.last_hidden_state, model.word_embeddings, targets_Q)
         return {"span": LossTerm(total, len(targets_Q), correct)}

@@ -239,9 +239,9 @@ def _worst(report: Report, worst: Sequence[Json], source: str) -> None:
         where = f"{source}:{one['line']}" if source else f"line {one['line']:,}"
         meta = " · ".join(filter(None, (one["id"], where, one["note"])))
         sure = "" if one["probability"] is None else f" ({probability(one['probability'])})"
-        kind = "right" if one["truth"] == one["given"] else "wrong"
+        kind = "right" if one["truth"] == one["answer"] else "wrong"
         said = (
-            f'<p><span class="{kind}">predicted: {escape(one["given"])}{sure}</span>, true: {escape(one["truth"])}</p>'
+            f'<p><span class="{kind}">predicted: {escape(one["answer"])}{sure}</span>, true: {escape(one["truth"])}</p>'
         )
         report.example(
             Html(f'{texts}<p class="meta">{escape(meta)}</p>'), Html(said + Html.bars(one["scores"], one["truth"]))

@@ -10,17 +10,17 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from bertie import families
 from bertie.errors import DataError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.infer.traffic import Traffic
+from bertie.memory import return_memory
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.files import MODEL_FOLDER, hash_model_folder
 from bertie.models.heads import HEADS
 from bertie.models.lora import OURS, Adapter
 from bertie.models.model import TorchModel
 from bertie.models.variant import base_of
-from bertie.nn.memory import return_memory
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.precision import choose_device, choose_dtype
 from bertie.training_facts import read_training_facts
@@ -85,7 +85,7 @@ def on_one_base(
 
     Raises DataError as `merge_adapter`, and UsageError for a device or a precision that there is not.
     """
-    return_memory()  # of the weights of the base that each is opened with, and of the sums that layers compute with
+    return_memory(later=True)  # of the weights of the base that each opens, and of the sums that layers compute with
     where, engines, shared = choose_device(device), dict[str, TorchEngine](), dict[str, Tensor]()
     dtype, tokenizer = choose_dtype(precision, where), Tokenizer.load(base)
     for name, folder in folders.items():

@@ -1,7 +1,7 @@
 """Rare labels of a fine-tuning run: what was done about them, and what the report says.
 
 row weights, weights of labels, the loss     LossOptions, which the task multiplies in (tasks/losses.py)
-balanced sampling                            the order of examples (data/order.py)
+balanced sampling                            the order of examples (order.py)
 """
 
 from collections import Counter

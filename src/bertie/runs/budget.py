@@ -7,7 +7,7 @@ import torch
 
 from bertie.errors import Stopped, UsageError
 from bertie.files import Json
-from bertie.nn import machine
+from bertie.models import machine
 from bertie.report.values import quantity
 from bertie.runs.config import PretrainConfig
 from bertie.runs.folder import CONFIG

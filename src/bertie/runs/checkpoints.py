@@ -6,12 +6,12 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from bertie import families
 from bertie.checksums import content_hashes
 from bertie.console import console
 from bertie.errors import DataError
 from bertie.files import seal
 from bertie.folders import made_once
+from bertie.models import families
 from bertie.models.files import MODEL_FOLDER, WEIGHTS
 from bertie.models.variant import read_public
 from bertie.models.weights import save_weights

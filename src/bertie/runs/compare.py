@@ -13,10 +13,10 @@ from pathlib import Path
 from safetensors import safe_open
 
 from bertie.errors import DataError, UsageError
-from bertie.evaluation.compare import SeedSummary
 from bertie.files import Json, JsonObject
 from bertie.folders import check_folder_kind
 from bertie.metrics.base import called
+from bertie.metrics.compare import SeedSummary
 from bertie.models.files import weight_files
 from bertie.models.variant import CONFIG as MODEL_CONFIG
 from bertie.report.charts import Line

@@ -13,13 +13,13 @@ from bertie.compression.gate import CalibrationTexts, Fidelity
 from bertie.compression.learn import Lessons
 from bertie.compression.prune import Recipe, prune
 from bertie.costs.meter import Rapl
-from bertie.data.sequences import Sequences
 from bertie.infer.batching import run_batches
 from bertie.infer.engine import Engine
 from bertie.infer.predict import Predictor
 from bertie.io.tables import Example
 from bertie.models.model import TorchModel
 from bertie.models.surgery import trim_to_texts
+from bertie.text.sequences import Sequences
 
 _ROUNDS = 5
 _ROUND_TOKENS = 6_000  # of one round: seconds for a small model, a minute for BERT-base

@@ -15,8 +15,8 @@ from pathlib import Path
 from bertie.checksums import CHECKSUMS
 from bertie.console import console
 from bertie.errors import UsageError
-from bertie.evaluation.compare import SeedSummary
 from bertie.files import Json
+from bertie.metrics.compare import SeedSummary
 from bertie.runs.config import FinetuneConfig, LabeledFiles
 from bertie.runs.examples import Examples, split_of
 from bertie.runs.finetune import run_finetune

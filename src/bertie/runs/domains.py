@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from bertie.console import console
-from bertie.data.order import key
 from bertie.data.plans import choose_held_out
 from bertie.data.shards import Shards
 from bertie.errors import DataError
 from bertie.files import Json, JsonObject
 from bertie.infer.pseudo import pseudo_perplexity
 from bertie.models.model import TorchModel
+from bertie.order import key
 from bertie.text.tokenizer import Tokenizer
 
 _SEED = 0x5EED  # never the run's: all runs on a corpus are measured on the same sentences

@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.console import console
-from bertie.data.order import MixedOrder, balanced, key, taken
-from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.io.lines import reads_as_utf8
 from bertie.io.streams import FAILURES, open_bytes, suffix_of
@@ -19,6 +17,7 @@ from bertie.io.tables import Example, SkipReport
 from bertie.io.tagged import sentences
 from bertie.io.words import TaggedExample
 from bertie.metrics.calibration import set_cut
+from bertie.order import MixedOrder, balanced, key, taken
 from bertie.runs.balance import check_honoured
 from bertie.runs.config import HELD_OUT_SHARE, FinetuneConfig, LabeledFiles
 from bertie.runs.published import check_published, choose_published_metrics
@@ -28,6 +27,7 @@ from bertie.tasks.capabilities import ReadsColumns
 from bertie.tasks.datasets import DATASETS, Dataset
 from bertie.tasks.several import SeveralTask
 from bertie.tasks.text2text import Text2TextTask
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.callbacks import is_loss
 

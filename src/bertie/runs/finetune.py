@@ -16,10 +16,10 @@ from pathlib import Path
 
 from bertie.console import console
 from bertie.errors import OutputExists, arguments
-from bertie.evaluation.compare import SeedSummary
 from bertie.files import JsonObject, write_json
 from bertie.folders import FolderKind, held
 from bertie.metrics.base import MEAN_COST, RESAMPLED_UNITS, called, verdict
+from bertie.metrics.compare import SeedSummary
 from bertie.runs.compare import compare_runs, gather, render_comparison_page
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples

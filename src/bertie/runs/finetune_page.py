@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from bertie.errors import DataError, UsageError
-from bertie.evaluation.compare import SeedSummary
 from bertie.files import Json
 from bertie.metrics.base import undefined, unknown_labels, verdict, with_intervals
+from bertie.metrics.compare import SeedSummary
 from bertie.report import sections
 from bertie.report.charts import Chart, Line
 from bertie.report.page import Html, Report

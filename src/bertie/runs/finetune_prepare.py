@@ -12,7 +12,6 @@ from functools import cached_property, partial
 import numpy as np
 import xxhash
 
-from bertie.data.sequences import VECTORS, Sequences
 from bertie.errors import DataError, TextTooLong, UsageError
 from bertie.infer.batching import CHUNK_ROWS
 from bertie.infer.engine import Array
@@ -36,6 +35,7 @@ from bertie.settings import flatten
 from bertie.tasks import Task, with_task
 from bertie.tasks.losses import LossFunction
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples, steps_of
+from bertie.text.sequences import VECTORS, Sequences
 from bertie.train.callbacks import LOSS, Callback, Callbacks, metric_of
 from bertie.train.precision import choose_device
 from bertie.train.rendezvous import world_size

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-from bertie import families
 from bertie.checksums import CHECKSUMS
 from bertie.console import console
 from bertie.costs.meter import Meter
 from bertie.errors import UsageError
 from bertie.files import read_json, write_json
 from bertie.folders import new_folder
+from bertie.models import families
 from bertie.models.files import MODEL_FOLDER
 from bertie.models.files import hash_model_folder as folder_hash
 from bertie.models.model import TorchModel

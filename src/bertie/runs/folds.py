@@ -12,11 +12,9 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from bertie import families
 from bertie.checksums import CHECKSUMS
 from bertie.console import console
 from bertie.errors import OutputExists, UsageError, WrongValue
-from bertie.evaluation.compare import SeedSummary
 from bertie.evaluation.label_check import suspects_of
 from bertie.files import Json, write_json
 from bertie.folders import new_folder
@@ -26,7 +24,9 @@ from bertie.infer.records import Form, flatten_answer
 from bertie.infer.traffic import Traffic
 from bertie.io.tables import Example
 from bertie.metrics.base import metric_range
+from bertie.metrics.compare import SeedSummary
 from bertie.metrics.scaling import Scaling
+from bertie.models import families
 from bertie.models.files import MODEL_FOLDER
 from bertie.models.model import TorchModel
 from bertie.runs import balance, calibration

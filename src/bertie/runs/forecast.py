@@ -8,7 +8,7 @@ import torch
 
 from bertie.console import counted
 from bertie.costs import catalog, meter
-from bertie.nn import machine
+from bertie.models import machine
 from bertie.report.values import quantity
 from bertie.runs import trial
 from bertie.runs.trial import Clock, Trial, Work
@@ -95,7 +95,7 @@ def _from_trial(work: Work, tried: Trial) -> RunForecast:
         work.computed_bytes,
         None if tried.watts is None else tried.watts * seconds / meter.JOULES,
         tried.method,
-        f"from {counted(tries, 'step')} tried on this machine in {quantity(tried.seconds, 's')}, {tried.made}",
+        f"from {counted(tries, 'step')} tried on this machine in {quantity(tried.seconds, 's')}, {tried.day}",
         [one.step_s for one in tried.phases],
     )
 

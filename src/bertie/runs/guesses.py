@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from bertie.data.batch import Batch
 from bertie.errors import BadFile
 from bertie.files import JsonObject, write_bytes
+from bertie.models.batch import Batch
 from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.model import TorchModel
 from bertie.report.page import BLANK, MASKED, RANDOM

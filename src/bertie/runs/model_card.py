@@ -20,8 +20,8 @@ from bertie.costs.meter import Usage
 from bertie.data import card as corpus_card
 from bertie.errors import DataError, UsageError
 from bertie.files import Json, JsonObject, write_text
-from bertie.hub import names
 from bertie.metrics.base import called
+from bertie.models import names
 from bertie.report.values import interval, number, quantity
 from bertie.runs import usage
 from bertie.runs.config import FinetuneConfig, PretrainConfig

@@ -12,7 +12,7 @@ from pathlib import Path
 from bertie.console import console
 from bertie.errors import UsageError
 from bertie.files import read_json
-from bertie.hub import names
+from bertie.models import names
 from bertie.models.sentence import first_module
 from bertie.models.variant import ADAPTER, base_of, check_adapter
 from bertie.runs.layout import BEST, CONFIG, MODEL, SCORE, SETTINGS, is_checkpoint
@@ -21,7 +21,7 @@ from bertie.runs.layout import BEST, CONFIG, MODEL, SCORE, SETTINGS, is_checkpoi
 def model_folder(path: Path | str) -> Path:
     """Returns the folder of the model in `path`; `path` itself for a model folder, a preset or an unknown path.
 
-    A name that is no file here is looked up as hub/names.py says. A finished run has its model in RUN/model. For an
+    A name that is no file here is looked up as models/names.py says. A finished run has its model in RUN/model. For an
     unfinished run it is RUN/best, if it is there. Otherwise, and for a checkpoint, a temporary model folder is written.
     A warning says so. Raises DataError when no checkpoint is intact; UsageError for a folder of several runs.
     """

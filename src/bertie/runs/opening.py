@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bertie import checksums
 from bertie.errors import BertieError, MissingFile, UsageError, model_hint
-from bertie.families import VARIANTS
 from bertie.folders import check_other
-from bertie.hub import names
 from bertie.infer import onnx_engine, rates
 from bertie.infer.engine import PRECISIONS, check_names
 from bertie.infer.native.folder import FolderEngine, open_native_engine
+from bertie.memory import return_memory
+from bertie.models import names
+from bertie.models.families import VARIANTS
 from bertie.models.files import copy_other_files, hash_model_folder
 from bertie.models.int8 import INT8
 from bertie.models.variant import method_of, read_public
@@ -50,6 +51,7 @@ def without_torch(folder: Path, precision: str, device: str, engine: str) -> tup
         native = open_native_engine(folder, "bf16" if chosen == "bf16" else "fp32", VARIANTS)
         if native is None:
             return None
+        return_memory()  # of the weights as they were read
         tokenizer = Tokenizer.load(folder)
     except BertieError:
         return None
@@ -175,6 +177,13 @@ class ModelFolder:
     def public(self) -> Mapping[str, object]:
         """Its config.json. Raises DataError where it is missing or damaged."""
         return read_public(self.path)
+
+    @property
+    def files(self) -> list[str]:
+        """Its files, also of folders inside, with slashes: all but hidden files and its own checksums.json."""
+        names = [path.relative_to(self.path) for path in self.path.rglob("*") if path.is_file()]
+        shown = [name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)]
+        return sorted({*shown} - {checksums.CHECKSUMS})
 
     @property
     def identity(self) -> str:

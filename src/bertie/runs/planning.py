@@ -10,15 +10,15 @@ from typing import Self
 import numpy as np
 import torch
 
-from bertie import families, objectives
+from bertie import objectives
 from bertie import settings as configs
 from bertie.costs.catalog import Device
 from bertie.costs.job import Job, JobPhase
-from bertie.data.batch import Batch
 from bertie.data.masking import rate_of
-from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.io.tables import Example
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.count import decoder_parameters, parameters, predictions_per_token
 from bertie.objectives import MaskedLM, Objective, ReplacedTokens
@@ -31,6 +31,7 @@ from bertie.runs.run_data import phases
 from bertie.runs.weights import open_teacher
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import steps_of
+from bertie.text.sequences import Sequences
 from bertie.train import precision
 from bertie.train.config import OptimConfig
 from bertie.train.optim import OptimizerGroup

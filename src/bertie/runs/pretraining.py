@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-from bertie import families, objectives
+from bertie import objectives
 from bertie.console import console
-from bertie.data.batch import Batch
 from bertie.errors import UsageError
 from bertie.files import JsonObject
 from bertie.folders import new_folder
+from bertie.models import families
+from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.files import MODEL_FOLDER, hash_model_folder

@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertie.errors import UsageError
-from bertie.evaluation.compare import SCORE_SETTINGS
 from bertie.io.table_format import RECOGNISED, TableFormat
+from bertie.metrics.compare import SCORE_SETTINGS
 from bertie.tasks import TASKS, Task
 from bertie.tasks.datasets import DATASETS
 

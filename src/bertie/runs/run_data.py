@@ -10,18 +10,18 @@ from filelock import FileLock
 
 from bertie import objectives
 from bertie.data import executors, tokens
-from bertie.data.batch import Batch
-from bertie.data.order import key
 from bertie.data.shards import Shards
 from bertie.errors import DataError, UsageError
 from bertie.files import JsonObject
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import SkipReport, stream_examples
+from bertie.models.batch import Batch
 from bertie.models.variant import CONFIG
 from bertie.objectives import OBJECTIVES
 from bertie.objectives.captions import Captions, CaptionSource
 from bertie.objectives.mixture import Mixture, shares
 from bertie.objectives.source import CorpusSource, PretrainingSource
+from bertie.order import key
 from bertie.runs.config import CorpusShare, PretrainConfig
 from bertie.runs.models import model_folder
 from bertie.settings import merge

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertie.console import counted
-from bertie.data.order import key
 from bertie.errors import DataError
 from bertie.io.tables import Example
+from bertie.order import key
 from bertie.runs.config import HELD_OUT_SHARE
 
 SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import xxhash
 
-from bertie import families
 from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.io.tables import Example
+from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
@@ -20,8 +20,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.models import check_length
 from bertie.tasks import Task, task_name
 from bertie.text.tokenizer import Tokenizer
-from bertie.train.rates import ABSURD, BASE_WIDTH, usual_rate
-from bertie.train.schedule import warmup_warnings
+from bertie.train.schedule import ABSURD, BASE_WIDTH, usual_rate, warmup_warnings
 from bertie.training_facts import read_training_facts
 
 MANY_EPOCHS = 80  # a plan with as many draws a warning

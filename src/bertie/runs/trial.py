@@ -24,11 +24,11 @@ import torch
 from bertie.console import console
 from bertie.costs import meter
 from bertie.costs.job import Job, JobPhase
-from bertie.data.batch import Batch
 from bertie.errors import BertieError, Stopped
 from bertie.files import read_json, seal, user_cache, write_json
+from bertie.models import machine
+from bertie.models.batch import Batch
 from bertie.models.model import TorchModel
-from bertie.nn import machine
 from bertie.runs import usage
 from bertie.train import checkpoint, precision
 from bertie.train.base import BatchSource, Trainable
@@ -133,7 +133,7 @@ class Trial:
     watts: float | None
     method: str
     seconds: float
-    made: str
+    day: str
 
 
 class _Enough(Exception):

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertie import families
 from bertie.console import console, counted
 from bertie.errors import UsageError
 from bertie.io.tables import Example
+from bertie.models import families
 from bertie.models.saving import save_model
 from bertie.models.weights import WORD_EMBEDDINGS
 from bertie.registry import Later
@@ -102,7 +102,7 @@ def _vocabulary(texts: Sequence[str], vectors: Vectors | None) -> Tokenizer:
     tokenizer = train_vocabulary(words, size=VOCABULARY, normalizer=Normalizer(lowercase=lowercase), up_to=True)
     if vectors is None:
         return tokenizer
-    seen = {word.lower() if lowercase else word for word in words.counts}
+    forms = {word.lower() if lowercase else word for word in words.counts}
     return add_tokens(
-        tokenizer, (word for i, word in enumerate(vectors[0]) if i < COMMON_WORDS or word in seen)
+        tokenizer, (word for i, word in enumerate(vectors[0]) if i < COMMON_WORDS or word in forms)
     ).tokenizer

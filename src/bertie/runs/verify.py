@@ -4,7 +4,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import torch
 import xxhash
 import yaml
 
-from bertie import checksums, families
+from bertie import checksums
 from bertie import settings as configs
 from bertie.data import plans
 from bertie.data.corpus import covered
@@ -21,6 +21,7 @@ from bertie.data.tokens import home
 from bertie.errors import BadFile, BertieError, DataError, UsageError
 from bertie.files import JsonObject, read_small
 from bertie.folders import check_folder_kind
+from bertie.models import families
 from bertie.models import variant as models
 from bertie.models.files import hash_model_folder, is_export
 from bertie.models.model import TorchModel
@@ -38,24 +39,62 @@ _DAMAGED_FILES_SHOWN = 5  # damaged files named in one message
 
 
 @dataclass(frozen=True)
-class RunCheck:
-    """One check: its name, whether it passed, and what was found."""
+class Check:
+    """A check of a folder.
+
+    Attributes:
+        name: What was checked.
+        ok: Whether it is as it was written.
+        result: What is there, or what is wrong.
+    """
 
     name: str
     ok: bool
-    found: str
+    result: str
 
 
-def verify_folder(folder: Path | str) -> JsonObject:
+@dataclass(frozen=True)
+class Verification:
+    """The checks of a folder.
+
+    Attributes:
+        folder: The folder.
+        checks: The checks.
+    """
+
+    folder: Path
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all checks are fine."""
+        return all(check.ok for check in self.checks)
+
+    def to_dict(self) -> dict[str, object]:
+        """Returns the checks as JSON values."""
+        return {"run": str(self.folder), "ok": self.ok, "checks": [{**vars(check)} for check in self.checks]}
+
+    def text(self) -> str:
+        """Returns one line for each check."""
+        width = max(len(check.name) for check in self.checks)
+        rows = [f"{'ok ' if one.ok else 'BAD'}  {one.name:<{width}}  {one.result}" for one in self.checks]
+        return "\n".join(rows)
+
+    def raise_if_damaged(self) -> None:
+        """Raises DataError unless all checks are fine."""
+        if wrong := [check.name for check in self.checks if not check.ok]:
+            raise DataError(f"{self.folder} failed the check of: {', '.join(wrong)}.")
+
+
+def verify_folder(folder: Path | str) -> Verification:
     """Checks a folder that Bertie wrote: a run, runs with several seeds or from two models, trials, a corpus, a
     tokenizer, a model.
 
-    Every byte of every file is compared with its checksum. For a run, this includes the folders that it reads. ->
-    {"run", "ok", "checks": [{"name", "ok", "found"}]}. Raises DataError when the folder is none of these.
+    Every byte of every file is compared with its checksum. For a run, this includes the folders that it reads.
+    Raises DataError when the folder is none of these.
     """
     folder = Path(folder)
-    checks = [_checked(name, look) for name, look in _looks(folder)]
-    return {"run": str(folder), "ok": all(check.ok for check in checks), "checks": [asdict(check) for check in checks]}
+    return Verification(folder, tuple(_checked(name, look) for name, look in _looks(folder)))
 
 
 def run_config(run: Path) -> PretrainConfig | FinetuneConfig:
@@ -176,11 +215,11 @@ def _tokenizer_of(folder: Path, model: TorchModel) -> str:
     return f"{tokenizer.vocab_size:,} vocabulary entries."
 
 
-def _checked(name: str, look: Callable[[], str]) -> RunCheck:
+def _checked(name: str, look: Callable[[], str]) -> Check:
     try:
-        return RunCheck(name, True, look())
+        return Check(name, True, look())
     except BertieError as error:
-        return RunCheck(name, False, str(error))
+        return Check(name, False, str(error))
 
 
 def _metrics(run: Path) -> str:
@@ -305,15 +344,6 @@ def _models_read(run: Path) -> str:
                 f"{folder} ({setting}) now contains another model: {actual} instead of {identity[setting]}."
             )
     return "; ".join(f"{folder} ({setting}) is the same" for setting, folder in read.items()) or "none"
-
-
-def report_lines(report: JsonObject) -> str:
-    """Returns a report of `verify` for the terminal, one line per check."""
-    width = max(len(check["name"]) for check in report["checks"])
-    rows = [
-        f"{'ok ' if check['ok'] else 'BAD'}  {check['name']:<{width}}  {check['found']}" for check in report["checks"]
-    ]
-    return "\n".join(rows)
 
 
 def same_data(run: Path, contents: dict[str, object]) -> None:

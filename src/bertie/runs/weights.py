@@ -1,25 +1,20 @@
 """Models in torch: opened from a folder, and written like the one that they were made of."""
 
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
 
-from bertie import families
 from bertie.console import console
-from bertie.data.sequences import Sequences
 from bertie.errors import arguments
 from bertie.infer.choose import engine_of, quickest
 from bertie.infer.engine import Engine, check_names
-from bertie.infer.native_engine import NativeEngine, unsupported
-from bertie.models.encoder import EncoderOutput
+from bertie.infer.native_engine import NativeStates, unsupported
+from bertie.models import families
 from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary
 from bertie.models.sentence import read_sentence
 from bertie.models.seq2seq import writes
 from bertie.models.variant import check_generation
-from bertie.nn.layout import Layout, Packed
 from bertie.runs.models import model_folder
 from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer
@@ -43,29 +38,6 @@ def open_teacher(folder: str, *, states_only: bool = False, device: torch.device
         except (OSError, ValueError):  # the library is not available here
             return model
     return model
-
-
-class NativeStates(nn.Module):
-    """A frozen encoder in the native library, as a module for packed batches. It has no gradient."""
-
-    def __init__(self, model: TorchModel) -> None:
-        super().__init__()
-        self.config, self.embeddings = model.config, model.encoder.embeddings
-        inner = TorchModel(model.encoder, variant=model.variant, public=model.public)
-        inner.packed = model.packed
-        self._engine = NativeEngine(inner, "int8" if model.int8 else "fp32")
-        self.compute_dtype: torch.dtype | None = None
-
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, layout: Layout, **flags: Any) -> EncoderOutput:
-        """Returns the last hidden states (T, H) of a packed batch."""
-        if not isinstance(layout, Packed) or flags:
-            output: EncoderOutput = self._engine.model.encoder(input_ids, token_type_ids, layout, **flags)
-            return output
-        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        lengths = layout.cu_seqlens.diff().long()
-        ids = Sequences(input_ids.numpy(), types.numpy(), lengths.numpy())
-        hidden = self._engine.run(ids, ["last_hidden_state"])["last_hidden_state"]
-        return EncoderOutput(last_hidden_state=torch.from_numpy(hidden), layout=layout)
 
 
 @arguments()

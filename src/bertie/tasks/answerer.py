@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.console import counted
-from bertie.data.sequences import Sequences
 from bertie.errors import UsageError
 from bertie.io.tables import Example
 from bertie.metrics.base import ScoreCounter
@@ -24,6 +23,7 @@ from bertie.metrics.tags import Entity
 from bertie.metrics.thresholds import ChosenThreshold
 from bertie.tasks.render import RenderedExample, render_plain_text
 from bertie.tasks.source import encode_examples
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 

@@ -20,7 +20,6 @@ from typing import ClassVar, Literal, Self, cast
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.files import JsonObject
 from bertie.io.columns import LookAhead, find_columns, no_rows
@@ -36,6 +35,7 @@ from bertie.models.facts import Facts
 from bertie.tasks.answerer import Answerer, Logits, Prediction
 from bertie.tasks.learner import Learner
 from bertie.tasks.view import View
+from bertie.text.sequences import Sequences
 
 
 class Reader:

@@ -8,11 +8,11 @@ C choices · S tokens · H hidden size
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from bertie.data.sequences import Sequences
 from bertie.files import JsonObject
 from bertie.io.tables import Example
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from bertie.models.generation import GenerationConfig

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, MissingColumn, nearest
 from bertie.io.columns import LookAhead, check_apart, no_rows
 from bertie.io.fields import Fields, as_text
@@ -32,13 +31,14 @@ from bertie.tasks.answerer import Logits, Prediction, softmax
 from bertie.tasks.base import Task
 from bertie.tasks.render import GIVEN, TRUE, RenderedExample, TextSpan, render_plain_text
 from bertie.tasks.source import Targets, encode_examples
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
 
 SINGLE = ("question", "context", "ctx", "text", "premise")
 CONTEXTS = (("premise", "question"), ("context", "question"), *((name,) for name in SINGLE))

@@ -22,7 +22,6 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, WrongValue
 from bertie.files import JsonObject
 from bertie.io.columns import LookAhead, no_rows
@@ -63,14 +62,15 @@ from bertie.tasks.embed_rows import (
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample, numbers
 from bertie.tasks.source import Targets, encode_examples
-from bertie.text.sentence import LENGTH_KEYS
+from bertie.text.formats import LENGTH_KEYS
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 
@@ -410,11 +410,7 @@ class EmbedTask(Task):
             return {self.loss_kind: LossTerm(logits.sum() * 0, 0)}
         options = LossSettings(self.scale, self.margin, self.temperature, self.symmetric)
         vectors = normalize(logits, dim=-1) if self.normalize else logits
-        return {
-            self.loss_kind: loss_term(
-                self.loss_kind, StepTexts(vectors, batch.host.labels), options, self.matryoshka, count
-            )
-        }
+        return {self.loss_kind: loss_term(self.loss_kind, StepTexts(vectors, batch), options, self.matryoshka, count)}
 
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the similarity of the first two texts, or the vector of a single text."""

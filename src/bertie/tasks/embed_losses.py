@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax, normalize, relu, softmax
 
+from bertie.models.batch import Batch
 from bertie.models.loss import LossTerm, right
-from bertie.nn.layout import moved, where
 from bertie.tasks.embed_rows import ALIKE, LossName
 
 NO_CANDIDATE = -1e4  # a score that no candidate has; finite, as rows without a candidate would be NaN
@@ -42,69 +42,68 @@ class LossSettings:
 
 @dataclass(frozen=True)
 class StepTexts:
-    """The texts of a step: their vectors (W, H), and what is known of them, read in main memory.
+    """The texts of a step: their vectors (W, H), and the batch, whose labels are read in main memory.
 
-    known: the targets of embed.py: "place" (W,), "score" (W,), "key" (W,) and where there are any "label" (W,) and
-    "guide" (W, G).
+    The labels are the targets of embed.py: "place" (W,), "score" (W,), "key" (W,) and where there are any "label" (W,)
+    and "guide" (W, G).
     """
 
     vectors_WH: Tensor
-    known: Mapping[str, Tensor]
+    batch: Batch
 
-    def _rows(self, chosen_W: Tensor) -> Tensor:
-        return where(chosen_W, self.vectors_WH.device)
-
-    def _moved(self, value: Tensor) -> Tensor:
-        return moved(value, self.vectors_WH.device)
+    @property
+    def labels(self) -> Mapping[str, Tensor]:
+        """What is known of the texts, in main memory."""
+        return self.batch.host.labels
 
     @cached_property
     def example_W(self) -> Tensor:
         """The number of each text's example in the step, in main memory."""
-        return (self.known["place"] == 0).cumsum(0) - 1
+        return (self.labels["place"] == 0).cumsum(0) - 1
 
     @property
     def anchors_EH(self) -> Tensor:
         """The vectors of the anchors."""
-        return self.vectors_WH[self._rows(self.known["place"] == 0)]
+        return self.vectors_WH[self.batch.where(self.labels["place"] == 0)]
 
     @property
     def positives_EH(self) -> Tensor:
         """The vectors of the second texts."""
-        return self.vectors_WH[self._rows(self.known["place"] == 1)]
+        return self.vectors_WH[self.batch.where(self.labels["place"] == 1)]
 
     @property
     def negatives_NH(self) -> Tensor:
         """The vectors of the negative texts."""
-        return self.vectors_WH[self._rows(self.known["place"] > 1)]
+        return self.vectors_WH[self.batch.where(self.labels["place"] > 1)]
 
     @property
     def score_E(self) -> Tensor:
         """The score of each example's second text."""
-        return self._moved(self.known["score"][self.known["place"] == 1])
+        return self.batch.moved(self.labels["score"][self.labels["place"] == 1])
 
     @property
     def score_N(self) -> Tensor:
         """The score of each negative text."""
-        return self._moved(self.known["score"][self.known["place"] > 1])
+        return self.batch.moved(self.labels["score"][self.labels["place"] > 1])
 
     @property
     def owner_N(self) -> Tensor:
         """The example of each negative text."""
-        return self._moved(self.example_W[self.known["place"] > 1])
+        return self.batch.moved(self.example_W[self.labels["place"] > 1])
 
     def excluded_EC(self) -> Tensor:
         """Whether a candidate is no negative of an example: its own text or positive text again, what belongs to the
         same anchor, or what the guide takes for more alike than the positive text."""
-        place, key = self.known["place"], self.known["key"]
+        place, key = self.labels["place"], self.labels["key"]
         anchor, positive, negative = (key[chosen] for chosen in (place == 0, place == 1, place > 1))
         candidates = torch.cat([positive, negative])
         excluded = (candidates == positive[:, None]) | (candidates == anchor[:, None])
         excluded[:, : len(positive)] |= anchor == anchor[:, None]
-        excluded = self._moved(excluded)
-        if "guide" in self.known:
-            guide = normalize(self._moved(self.known["guide"]).float(), dim=-1)
-            query, own = guide[self._rows(place == 0)], guide[self._rows(place == 1)]
-            others = torch.cat([own, guide[self._rows(place > 1)]])
+        excluded = self.batch.moved(excluded)
+        if "guide" in self.labels:
+            guide = normalize(self.batch.moved(self.labels["guide"]).float(), dim=-1)
+            query, own = guide[self.batch.where(place == 0)], guide[self.batch.where(place == 1)]
+            others = torch.cat([own, guide[self.batch.where(place > 1)]])
             excluded = excluded | (query @ others.T > (query * own).sum(-1, keepdim=True))
         own_E = torch.arange(len(positive), device=excluded.device)
         return excluded.index_put((own_E, own_E), torch.zeros((), dtype=torch.bool, device=excluded.device))
@@ -149,7 +148,7 @@ def _in_batch_negatives(texts: StepTexts, options: LossSettings) -> tuple[Tensor
 
 def _triplet(texts: StepTexts, options: LossSettings) -> tuple[Tensor, None]:
     margin = 5.0 if options.margin is None else options.margin
-    if "label" in texts.known:
+    if "label" in texts.labels:
         return _hardest(texts, margin), None
     anchors_NH, positives_NH = texts.anchors_EH[texts.owner_N], texts.positives_EH[texts.owner_N]
     near_N, far_N = _distance(anchors_NH, positives_NH), _distance(anchors_NH, texts.negatives_NH)
@@ -159,11 +158,11 @@ def _triplet(texts: StepTexts, options: LossSettings) -> tuple[Tensor, None]:
 def _hardest(texts: StepTexts, margin: float) -> Tensor:
     """The farthest text of the same label against the nearest one of another (Hermans et al. 2017): the mean over
     texts that have both, times all texts."""
-    label_W, vectors_WH = texts.known["label"], texts.vectors_WH
+    label_W, vectors_WH = texts.labels["label"], texts.vectors_WH
     same_WW = label_W[:, None] == label_W
     other_WW = same_WW & ~torch.eye(len(label_W), dtype=torch.bool)
-    usable_W = moved((other_WW.any(1) & ~same_WW.all(1)).float(), vectors_WH.device)
-    same_WW, other_WW = (moved(one, vectors_WH.device) for one in (same_WW, other_WW))
+    usable_W = texts.batch.moved((other_WW.any(1) & ~same_WW.all(1)).float())
+    same_WW, other_WW = (texts.batch.moved(one) for one in (same_WW, other_WW))
     distance_WW = torch.cdist(vectors_WH, vectors_WH)
     far_W = distance_WW.masked_fill(~other_WW, 0).amax(1)
     near_W = distance_WW.masked_fill(same_WW, torch.inf).amin(1).clamp(max=1e6)
@@ -188,10 +187,10 @@ def _kl(texts: StepTexts, options: LossSettings) -> tuple[Tensor, None]:
 
 def _by_example(texts: StepTexts, own_E: Tensor, other_N: Tensor) -> Tensor:
     """The values of the passages of each example, the positive one first, filled up with NO_CANDIDATE. (E, K)"""
-    place_N = texts.known["place"][texts.known["place"] > 1] - 1
+    place_N = texts.labels["place"][texts.labels["place"] > 1] - 1
     most = int(place_N.max()) if len(place_N) else 0
     values_EK = torch.cat([own_E[:, None], own_E.new_full((len(own_E), most), NO_CANDIDATE)], 1)
-    return values_EK.index_put((texts.owner_N, moved(place_N, own_E.device)), other_N)
+    return values_EK.index_put((texts.owner_N, texts.batch.moved(place_N)), other_N)
 
 
 def _cosines(texts: StepTexts) -> Tensor:
@@ -223,5 +222,5 @@ def loss_term(
     """
     total, correct = EMBEDDING_LOSSES[name](texts, options)
     for width in widths:
-        total = total + EMBEDDING_LOSSES[name](StepTexts(texts.vectors_WH[:, :width], texts.known), options)[0]
+        total = total + EMBEDDING_LOSSES[name](StepTexts(texts.vectors_WH[:, :width], texts.batch), options)[0]
     return LossTerm(total, count, None if correct is None else correct.detach())

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError
 from bertie.files import JsonObject
 from bertie.io.tables import Example
@@ -27,11 +26,12 @@ from bertie.models.sentence import SentenceModules
 from bertie.tasks.embed import EmbedTask, Pooling
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import Targets, batch_of_examples
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 

@@ -8,18 +8,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from bertie.data.sequences import Arrays, LabelAxis, Sequences
 from bertie.io.tables import Example
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
+from bertie.models.loss import LabelAxis
 from bertie.models.sentence import SentenceModules
 from bertie.tasks.losses import LossOptions
 from bertie.tasks.source import Targets, batch_of_examples
+from bertie.text.sequences import Arrays, Sequences
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.loss import LossReport
     from bertie.models.model import TorchModel

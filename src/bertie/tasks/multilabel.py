@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, MissingColumn, UsageError, WrongValue, nearest
 from bertie.io.annotations import cell_labels, is_annotated
 from bertie.io.columns import LookAhead, check_apart, find_columns, no_rows
@@ -26,18 +25,19 @@ from bertie.metrics.label_sets import LabelSets
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.thresholds import COST, Goal, check_threshold, choose_threshold
 from bertie.models.facts import Facts
-from bertie.models.loss import LossReport, LossTerm
+from bertie.models.loss import LabelAxis, LossReport, LossTerm
 from bertie.tasks.answerer import Logits, Prediction, sigmoid
 from bertie.tasks.base import KEPT, CalibratedTask
 from bertie.tasks.render import RenderedExample, nats
 from bertie.tasks.sequence import label_names
 from bertie.tasks.source import Targets
 from bertie.tasks.tabular import TabularTask
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
 
 SEPARATORS = ("#", ";", "|", "/")  # besides the comma: of doccano, of spreadsheets
 _EXAMPLES_SAMPLED = 100  # examples that tell whether lists are of 0 and 1
@@ -305,7 +305,7 @@ class MultiLabelTask(TabularTask, CalibratedTask):
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Renders labels as lists."""
         truth, answer = ", ".join(example.label) or "none", prediction.label_text
-        return replace(super().render(example, prediction), truth=truth, given=answer)
+        return replace(super().render(example, prediction), truth=truth, answer=answer)
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
         """Subgroups also by the number of true labels."""

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self, cast
 import numpy as np
 from pydantic import Field
 
-from bertie.data.sequences import Int, Sequences
 from bertie.errors import DataError
 from bertie.files import JsonObject
 from bertie.io.conll import FORMATS, is_tree, trees
@@ -36,13 +35,14 @@ from bertie.tasks.places import SPECIAL_PLACE, encode_places
 from bertie.tasks.render import GIVEN, MOST, RenderedExample, mark_text, noted
 from bertie.tasks.source import Targets
 from bertie.tasks.tagging import words_of
+from bertie.text.sequences import Int, Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError, WrongModel
 from bertie.io.tables import Example
 from bertie.models.facts import Facts
@@ -23,13 +22,14 @@ from bertie.models.heads import HEADS
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import Targets
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
     from bertie.models.config import EncoderConfig
     from bertie.models.encoder import EncoderOutput
     from bertie.models.loss import LossReport

@@ -16,8 +16,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.sequences import Int, Sequences
 from bertie.io.tables import Example
+from bertie.text.sequences import Int, Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
-from bertie.data.sequences import LabelAxis, Sequences
 from bertie.io.fields import Fields, number_of
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns
 from bertie.io.tables import Example, example
 from bertie.metrics.numbers import Numbers
 from bertie.models.facts import Facts
-from bertie.models.loss import LossReport, LossTerm
+from bertie.models.loss import LabelAxis, LossReport, LossTerm
 from bertie.tasks.answerer import Logits, Prediction, sigmoid
 from bertie.tasks.render import RenderedExample, numbers
 from bertie.tasks.source import Targets
 from bertie.tasks.tabular import TabularTask
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
 
 
 @dataclass(frozen=True)

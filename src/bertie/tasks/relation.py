@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from bertie.data.sequences import Sequences
 from bertie.io.fields import Fields, as_text
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns
@@ -25,6 +24,7 @@ from bertie.metrics.relations import RelationScores
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.render import ASKED, RenderedExample, noted
 from bertie.tasks.sequence import MAX_PROBABILITIES, SequenceTask
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 

@@ -30,7 +30,7 @@ class RenderedExample:
 
     texts: tuple[tuple[TextSpan, ...], ...]
     truth: str
-    given: str
+    answer: str
     probability: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
     note: str = ""

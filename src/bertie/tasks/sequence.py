@@ -17,7 +17,6 @@ from unicodedata import normalize
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UnknownLabel, UsageError, WrongValue, nearest
 from bertie.io.fields import MISSING_VALUES
 from bertie.io.tables import Example
@@ -27,16 +26,17 @@ from bertie.metrics.confusion import Confusion, rarest
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.thresholds import COST, Goal, check_costs, check_threshold, choose_threshold, cost_of
 from bertie.models.facts import Facts
-from bertie.models.loss import LossReport, LossTerm, right
+from bertie.models.loss import LabelAxis, LossReport, LossTerm, right
 from bertie.tasks.answerer import Logits, Prediction, softmax
 from bertie.tasks.base import KEPT, CalibratedTask, Task
 from bertie.tasks.source import Targets
 from bertie.tasks.tabular import TabularTask
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
 CLASSES = 20  # whole numbers that can be classes, as stars are

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.files import JsonObject
 from bertie.io.tables import Example
@@ -28,13 +27,14 @@ from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import Targets
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
 
 
 @dataclass(frozen=True)

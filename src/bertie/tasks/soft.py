@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, WrongValue
 from bertie.files import JsonObject
 from bertie.io.columns import LookAhead, find_columns, no_rows
@@ -28,11 +27,12 @@ from bertie.io.tables import example as plain_example
 from bertie.models.loss import LossReport, LossTerm, right
 from bertie.tasks.sequence import SequenceTask, label_names
 from bertie.tasks.source import Targets
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
 
 _SCORES = "scores."  # how the keys of the object `scores` begin in the columns of a table
 _MIN_PROBABILITY = 1e-6  # the smallest probability: `predict` rounds to six digits

@@ -16,16 +16,16 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from bertie.data.order import MixedOrder, Order
-from bertie.data.sequences import STANDS, VECTORS, Arrays, Int, Sequences, ranges, spread_positions
 from bertie.errors import DataError
 from bertie.io.tables import Example
+from bertie.order import MixedOrder, Order
 from bertie.text.encoding import Frame, longest_first
+from bertie.text.sequences import STANDS, VECTORS, Arrays, Int, Sequences, ranges, spread_positions
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
 
 
 _FEW = 16  # examples up to which they are encoded one by one
@@ -44,7 +44,7 @@ class Targets:
 
 def batch_of_examples(sequences: Sequences, chosen: Int, targets: Targets = Targets()) -> "Batch":
     """Returns the packed batch of sequences in the given order. Its sample_ids are the numbers of their examples."""
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
 
     rows = sequences.rows(chosen)
     labels = {name: array[chosen] for name, array in targets.sequence.items()}

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bertie.data.sequences import LabelAxis, Sequences
 from bertie.errors import DataError, UsageError
 from bertie.io.columns import LookAhead, find_columns, no_rows
 from bertie.io.lines import BadRecord
@@ -31,20 +30,21 @@ from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.answers import SCRIPTS, AnswerScores, QaPrediction, best_threshold
 from bertie.metrics.base import ScoreCounter
-from bertie.models.loss import LossReport, LossTerm, right
+from bertie.models.loss import LabelAxis, LossReport, LossTerm, right
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
 from bertie.tasks.render import GIVEN, TRUE, RenderedExample, mark_text, render_plain_text
 from bertie.tasks.source import Targets
 from bertie.tasks.view import length_slice
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
 
 Float = NDArray[np.float32]
 CONTEXT = 1  # the second text

@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.sequences import Sequences
 from bertie.errors import DataError, UsageError
 from bertie.io.columns import DATE, column_words
 from bertie.io.fields import MISSING_VALUES, NO_NUMBER, number_of
 from bertie.io.tables import Example
 from bertie.tasks.answerer import Logits
 from bertie.tasks.base import Task
+from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.loss import LossReport
     from bertie.models.model import TorchModel

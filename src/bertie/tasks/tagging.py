@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.console import console
-from bertie.data.sequences import Arrays, Int, LabelAxis, Sequences, ranges, token_budget
 from bertie.errors import DataError
 from bertie.files import Json, JsonObject
 from bertie.io.columns import LookAhead, no_rows
@@ -36,19 +35,20 @@ from bertie.io.words import Span, TaggedExample, tag_words, word_spans
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, inside, renamed, rewrite, split_tag, tag_entities
 from bertie.models.facts import Facts
 from bertie.models.head_config import FEATURES_PREFIX, FeatureKind
-from bertie.models.loss import LossReport, LossTerm, right
+from bertie.models.loss import LabelAxis, LossReport, LossTerm, right
 from bertie.tasks.answerer import Logits, Prediction, TaggedWord, softmax
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
 from bertie.tasks.render import GIVEN, MOST, RenderedExample, noted
 from bertie.tasks.source import Targets, batch_of_examples
+from bertie.text.sequences import Arrays, Int, Sequences, ranges, token_budget
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.heads.features import FeatureHead
     from bertie.models.model import TorchModel

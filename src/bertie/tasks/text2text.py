@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from bertie.data.sequences import Sequences, ranges, token_budget
 from bertie.errors import UsageError, WrongModel, WrongValue
 from bertie.io.columns import LookAhead, find_columns, no_rows
 from bertie.io.table_format import Columns
@@ -29,13 +28,14 @@ from bertie.models.loss import LossReport, LossTerm
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Reader, Task
 from bertie.tasks.source import Targets, batch_of_examples, encode_examples
+from bertie.text.sequences import Sequences, ranges, token_budget
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from bertie.data.batch import Batch
+    from bertie.models.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import TorchModel
 
@@ -204,12 +204,11 @@ class Text2TextTask(Task):
         import torch
 
         from bertie.models.seq2seq import Seq2Seq
-        from bertie.nn.layout import Packed
 
         target_Q, length_B = _flat_targets(batch.host), batch.host.labels["target_length"]
         target_Q, device = target_Q.to(model.device), model.device
         if isinstance(model, Seq2Seq):
-            hidden_QH = model.teach(output, target_Q, Packed.from_lengths(length_B).to(device)).last_hidden_state
+            hidden_QH = model.teach(output, target_Q, length_B).last_hidden_state
         else:  # a target begins after the last token of its source
             ends_B = (batch.host.layout.mask().sum(1) + length_B - 1).cumsum(0).numpy()
             at_Q = torch.from_numpy(ranges(ends_B - length_B.numpy(), ends_B))
@@ -272,8 +271,6 @@ def _continued(batch: "Batch", most: int) -> "Batch":
     """
     import torch
 
-    from bertie.nn.layout import Packed
-
     host = batch.host
     source_B, length_B = host.layout.mask().sum(1), host.labels["target_length"]
     longest = int((source_B + length_B - 1).max())
@@ -285,6 +282,4 @@ def _continued(batch: "Batch", most: int) -> "Batch":
     sources = torch.split(host.input_ids, source_B.tolist())
     targets = torch.split(_flat_targets(host), length_B.tolist())
     ids_T = torch.cat([part for pair in zip(sources, targets, strict=True) for part in (pair[0], pair[1][:-1])])
-    layout = Packed.from_lengths(source_B + length_B - 1)
-    joined = replace(host, input_ids=ids_T, token_type_ids=torch.zeros_like(ids_T), layout=layout, labels={})
-    return joined.to(batch.input_ids.device)
+    return host.of_tokens(ids_T, source_B + length_B - 1).to(batch.input_ids.device)

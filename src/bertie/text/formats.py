@@ -27,6 +27,15 @@ MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model",
 VOCABULARY, BYTE_VOCABULARY, MERGES = "vocab.txt", "vocab.json", "merges.txt"
 
 TOKENIZER_FILES = ("tokenizer.json", VOCABULARY, BYTE_VOCABULARY, *MODEL_FILES)  # a folder with one has a tokenizer
+LENGTH_KEYS = tuple(  # in the order in which `sentence-transformers` looks for the longest text; it writes the first
+    f"sentence_{family}_config.json"
+    for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+
+
+def length_file(folder: Path) -> Path:
+    """Returns the path of the file with the longest text; that of the usual name where there is none."""
+    return next((folder / name for name in LENGTH_KEYS if (folder / name).is_file()), folder / LENGTH_KEYS[0])
 
 
 def _precompiled(settings: TokenizerSettings, charsmap: bytes) -> normalizers.Normalizer | None:

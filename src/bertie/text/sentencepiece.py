@@ -165,13 +165,13 @@ def check_charsmap(data: bytes) -> None:
     replacements.decode()
     offsets = (units >> 10) << ((units & 1 << 9) >> 6)
     labels = units & (1 << 31 | 0xFF)
-    seen = np.zeros(len(units), np.bool_)
+    visited = np.zeros(len(units), np.bool_)
     bases = offsets[:1]  # where the children of the nodes just reached begin: that of byte c at base ^ c
     while len(bases):
         if (bases | 0xFF).max() >= len(units):
             raise ValueError("its charsmap points beyond its end")
-        bases = np.unique(bases[~seen[bases]])
-        seen[bases] = True
+        bases = np.unique(bases[~visited[bases]])
+        visited[bases] = True
         positions = bases[:, None] ^ _CHARSMAP_BYTES
         reached = positions[labels[positions] == _CHARSMAP_BYTES]
         bases = reached ^ offsets[reached]

@@ -37,9 +37,16 @@ from bertie.text.engine import (
     spelled_out,
     state,
 )
-from bertie.text.formats import BYTE_VOCABULARY, VOCABULARY, Format, find_format, find_special_tokens, guess
+from bertie.text.formats import (
+    BYTE_VOCABULARY,
+    VOCABULARY,
+    Format,
+    find_format,
+    find_special_tokens,
+    guess,
+    length_file,
+)
 from bertie.text.japanese import JapaneseWords
-from bertie.text.sentence import length_file
 from bertie.text.sentences import SpacedWords
 
 _UNUSED = re.compile(r"\[unused\d+\]")

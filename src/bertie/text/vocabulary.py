@@ -151,8 +151,7 @@ def train_vocabulary(
         count = room - len(special) - len(letters)
         pieces = likelihood.learn(known, pieces=letters, count=count, least=min_frequency)
         ids = {piece: i for i, piece in enumerate([*special, *letters, *pieces])}
-        unk = family.special["unk"]
-        engine.model = models.WordPiece(ids, unk_token=unk, max_input_chars_per_word=MAX_WORD)
+        engine.model = models.WordPiece(ids, unk_token=family.special["unk"], max_input_chars_per_word=MAX_WORD)
     else:
         # Listed, letters have the same ids every time; else the engine numbers them in the order of a hash table, and
         # equally frequent pairs would merge in that order.

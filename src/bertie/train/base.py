@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from bertie.data.batch import Batch
-from bertie.data.sequences import LabelAxis
-from bertie.models.loss import LossReport
+from bertie.files import JsonObject
+from bertie.models.batch import Batch
+from bertie.models.loss import LabelAxis, LossReport
 from bertie.models.model import TorchModel
 
 if TYPE_CHECKING:
@@ -47,6 +47,26 @@ class BatchSource(Protocol):
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
         """Returns the micro-batches of step `step` (from 0) on one of `world` ranks; a pure function of its
         arguments."""
+        ...
+
+
+class RunUsage(Protocol):
+    """Protocol of what a run took so far."""
+
+    def as_json(self) -> JsonObject:
+        """Returns the figures as JSON values."""
+        ...
+
+
+class RunMeter(Protocol):
+    """Protocol of what counts time, memory and energy, over all starts of a run."""
+
+    def read(self) -> RunUsage:
+        """Returns what the run took so far. Counters of energy start again, so it is called at log steps too."""
+        ...
+
+    def resume(self, before: Mapping[str, object]) -> None:
+        """Adds what the earlier starts of a run took: `Usage.as_json()`, or nothing."""
         ...
 
 

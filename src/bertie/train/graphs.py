@@ -3,10 +3,10 @@
 The thousands of kernels of a step take longer to launch than to run, in small models by a multiple. A graph launches
 all of them at once. Layers then run as the kernels of nn/fused.py, whose launches alone would cost more than they gain.
 
-Batches have few shapes (data/fixed_shapes.py). A shape is recorded when it occurs for the second time, or later where a
-batch can be filled up to a larger one. Until then, a batch runs by the same kernels without a graph. Its masks of
-dropout are the same, since they do not depend on its shape. What waits for the GPU runs as on every other device. This
-is noticed before it is recorded.
+Batches have few shapes (models/fixed_shapes.py). A shape is recorded when it occurs for the second time, or later
+where a batch can be filled up to a larger one. Until then, a batch runs by the same kernels without a graph. Its masks
+of dropout are the same, since they do not depend on its shape. What waits for the GPU runs as on every other device.
+This is noticed before it is recorded.
 """
 
 from collections import Counter
@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 
 from bertie.console import console
-from bertie.data.batch import Batch
-from bertie.data.fixed_shapes import SPARE_ROWS_DIVISOR, with_fixed_shape
-from bertie.data.sequences import LabelAxis
-from bertie.models.loss import LossReport, LossTerm
+from bertie.models.batch import Batch
+from bertie.models.fixed_shapes import SPARE_ROWS_DIVISOR, with_fixed_shape
+from bertie.models.loss import LabelAxis, LossReport, LossTerm
 from bertie.models.model import TorchModel
 from bertie.nn.graphs import can_record, count_sites
 from bertie.nn.layout import moved

@@ -28,17 +28,16 @@ from torch import Tensor, nn
 
 from bertie import settings as configs
 from bertie.console import console
-from bertie.costs.meter import Meter
 from bertie.errors import BertieError, DataError, Stopped, UsageError, arguments
 from bertie.files import LOCK, Json, file_hash
 from bertie.folders import locked
+from bertie.memory import keep_memory
 from bertie.models.model import TorchModel
 from bertie.nn import graphs
 from bertie.nn.layout import copied_to_host
-from bertie.nn.memory import keep_memory
 from bertie.settings import Config, flatten
 from bertie.train import checkpoint, log, precision, rendezvous, sharding
-from bertie.train.base import BatchSource, ResizableSource, Trainable
+from bertie.train.base import BatchSource, ResizableSource, RunMeter, Trainable
 from bertie.train.callbacks import LOSS, Callback, Callbacks, StopTraining, TrainingRun
 from bertie.train.checkpoint import Checkpoint
 from bertie.train.config import OptimConfig, TrainConfig
@@ -91,7 +90,7 @@ def fit(
     begin: Callable[[Checkpoint | None], None] | None = None,
     callbacks: Sequence[Callback] = (),
     boundaries: Sequence[int] = (),
-    meter: Meter | None = None,
+    meter: RunMeter | None = None,
 ) -> Result:
     """Trains `model` in place for `train.steps` steps. Resumes from a checkpoint in the folder `run`.
 
@@ -165,8 +164,7 @@ def fit(
                 loop.recorded = RecordedPasses(model, objective, device)
             elif train.graphs and world.size == 1 and graphs.can_record(device, dtype):
                 stack.enter_context(graphs.graphed_layers(model.encoder))
-            loop.meter = meter or loop.meter
-            loop.callbacks = Callbacks([*callbacks_of(train), *callbacks])
+            loop.meter, loop.callbacks = meter, Callbacks([*callbacks_of(train), *callbacks])
             start = loop.start(saved, allow_change, begin)
             if world.main and config is not None:
                 configs.save_settings(config, run / "run.yaml")
@@ -237,7 +235,8 @@ class _Loop:
         # a CPU has nothing to wait for.
         self.metrics = MetricAccumulator(lag=0 if self.world.device.type == "cpu" else 1)
         self.lr, self.saved_at, self.evaluated_at, self.before_s = 0.0, -1, -1, 0.0
-        self.meter, self.callbacks, self.reason = Meter(), Callbacks(()), ""
+        self.meter: RunMeter | None = None
+        self.callbacks, self.reason = Callbacks(()), ""
         self.recorded: RecordedPasses | None = None
         self.micro_batch: int | None = None
 
@@ -400,7 +399,8 @@ class _Loop:
     def _log(self, step: int) -> dict[str, float]:
         """Writes a line of metrics, and returns its values on rank 0."""
         self.metrics.settle()
-        self.meter.read()
+        if self.meter is not None:
+            self.meter.read()
         self._tick()
         window = self.metrics.take()
         values = {
@@ -460,7 +460,7 @@ class _Loop:
             "window": self.metrics.window.state(),
             "evaluated_at": self.evaluated_at,
             "elapsed_s": self.elapsed_s,
-            "usage": self.meter.read().as_json(),
+            "usage": self.meter.read().as_json() if self.meter is not None else {},
         }
         checkpoint.save_checkpoint(self.run, step, model=model, optimizer=optimizer, state=state, keep=self.train.keep)
 
@@ -509,7 +509,8 @@ class _Loop:
         self.updates.load(saved.tensors(checkpoint.OPTIMIZER), str(saved.folder))
         self.metrics.window = MetricsWindow(**saved.state["window"])
         self.before_s, self.evaluated_at = saved.state["elapsed_s"], saved.state["evaluated_at"]
-        self.meter.resume(saved.state.get("usage", {}))
+        if self.meter is not None:
+            self.meter.resume(saved.state.get("usage", {}))
         if saved.belongs_to(self.run):
             self.saved_at = saved.step
 

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 import xxhash
 
-from bertie.data.batch import Batch
+from bertie.models.batch import Batch
 from bertie.train.base import BatchSource
 
 

@@ -8,8 +8,8 @@ import torch
 
 from bertie.console import console
 from bertie.errors import UnknownName, UsageError
+from bertie.models import machine
 from bertie.models.model import TorchModel
-from bertie.nn import machine
 from bertie.train import rendezvous
 
 
@@ -49,7 +49,7 @@ def _there_is() -> str:
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
     """Returns the compute dtype. auto: bf16 where the hardware multiplies it faster than float32.
 
-    On a CPU, this is measured once and stored (nn/machine.py), so that a resumed run has the same dtype.
+    On a CPU, this is measured once and stored (models/machine.py), so that a resumed run has the same dtype.
     """
     if precision != "auto":
         return {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]

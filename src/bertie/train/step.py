@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from bertie.data.batch import Batch
-from bertie.data.order import key
-from bertie.data.sequences import Sequences
+from bertie.models.batch import Batch
 from bertie.models.loss import LossReport
 from bertie.models.model import TorchModel
+from bertie.order import key
 from bertie.train.base import BatchSource, ComparesExamples, Trainable
 from bertie.train.distributed import World
 
@@ -184,6 +183,6 @@ def _compared(
             logits.append(objective.logits(model, objective.forward(model, batch)).float())
     logits = [one.requires_grad_() for one in logits[: len(batches)]]
     parts = [batch.sequences for batch in batches if batch.sequences is not None]
-    report = objective.losses(torch.cat(logits), Batch.of(Sequences.joined(parts)).to(device))
+    report = objective.losses(torch.cat(logits), Batch.of(*parts).to(device))
     sums.add(report)
     return _Compared(objective, torch.autograd.grad(_mean_loss(report, counts), logits))

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field
 import torch
 from torch import Tensor
 
-from bertie.data.batch import Batch
 from bertie.errors import Diverged
 from bertie.files import JsonObject
+from bertie.models.batch import Batch
 from bertie.models.model import TorchModel
 from bertie.train.base import Trainable
 from bertie.train.step import StepTotals

@@ -125,7 +125,7 @@ class AuditSet(ABC, Generic[_Item]):
         """Returns whether a file belongs to this set. head: its first bytes."""
         return False
 
-    wanted: ClassVar[str] = "Pass its files with --files PATH."
+    remedy: ClassVar[str] = "Pass its files with --files PATH."
     """What to pass to have data for this set."""
 
     def offered(self, source: AuditSource) -> bool:

@@ -52,7 +52,7 @@ class Flips(AuditSet[Swapped]):
     unit = "texts"
     needs = ("sequence",)
     chunk = 128
-    wanted = "Pass --table FILE."
+    remedy = "Pass --table FILE."
 
     def missing(self, subject: Subject) -> str:
         """Only classifiers with one label per text can be measured."""

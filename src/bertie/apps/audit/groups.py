@@ -56,7 +56,7 @@ class GroupAudit(AuditSet[GroupRow]):
     unit = "rows"
     needs = ("sequence",)
     chunk = 256
-    wanted = "Pass --table FILE --group COLUMN."
+    remedy = "Pass --table FILE --group COLUMN."
 
     def missing(self, subject: Subject) -> str:
         """Only classifiers with one label per text can be measured."""

@@ -156,7 +156,7 @@ def chosen_sets(
         if lacks[name]:
             raise UsageError(f"{name} needs {lacks[name]}. This model can have: {', '.join(can)}.")
         if name not in there:
-            raise UsageError(f"{name} has no data. {SETS[name].wanted}")
+            raise UsageError(f"{name} has no data. {SETS[name].remedy}")
     chosen = [name for name in there if name in can and (not request.sets or name in request.sets)]
     lacking = {name: f"it needs {lacks[name]}" for name in there if lacks[name] and not request.sets}
     if not chosen:
@@ -172,7 +172,7 @@ def chosen_sets(
 class _Run:
     """The audit of one model."""
 
-    asked: Asked
+    request: Asked
     model: TorchModel
     folder: Path
     engine: str
@@ -186,7 +186,7 @@ class _Run:
     @cached_property
     def random(self) -> Subject:
         """The same model with random weights."""
-        return self._subject(self.model.randomized(self.asked.seed))
+        return self._subject(self.model.randomized(self.request.seed))
 
     def _subject(self, model: TorchModel) -> Subject:
         if model.tokenizer is None:
@@ -211,9 +211,9 @@ class _Run:
         if not kept_items:
             return f"none of {len(items):,} items has a score: {own[0]}"
         random = None
-        if self.asked.controls:
+        if self.request.controls:
             random = self._scores(f"{name}, random weights", audited, items, self.random, journal)
-        figures = compute_figures(audited, items, own, random, seed=self.asked.seed)
+        figures = compute_figures(audited, items, own, random, seed=self.request.seed)
         examples = audited.examples(kept_items, kept_scores)
         return {
             "name": name,
@@ -230,10 +230,10 @@ class _Run:
         }
 
     def _limited(self, read: Read[Any]) -> list[object]:
-        limit = self.asked.limit
+        limit = self.request.limit
         if limit is None or len(read.items) <= limit:
             return read.items
-        chosen = np.random.default_rng(self.asked.seed).choice(len(read.items), limit, replace=False)
+        chosen = np.random.default_rng(self.request.seed).choice(len(read.items), limit, replace=False)
         read.notes.append(f"A random sample of {limit:,} of {len(read.items):,} items.")
         return [read.items[i] for i in sorted(chosen.tolist())]
 

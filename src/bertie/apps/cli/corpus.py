@@ -33,7 +33,7 @@ _READING_SETTINGS = ("format", "text", "encoding")  # settings that change which
     data_dir="data_dirs",
 )
 def corpus_command(
-    given: OptionValues,
+    values: OptionValues,
     inputs: Annotated[
         list[str],
         typer.Argument(
@@ -80,7 +80,7 @@ def corpus_command(
         raise UsageError(
             "No output folder given. Pass -o FOLDER to build a corpus, or --show to inspect an existing one."
         )
-    settings = {"data_dir" if key == "data_dirs" else key: value for key, value in given.items()}
+    settings = {"data_dir" if key == "data_dirs" else key: value for key, value in values.items()}
     if dry_run or out is None:
         plan = bertie.Corpus.plan(inputs, config=config, **{key: settings.get(key) for key in _READING_SETTINGS})
         if console.verbosity.json:

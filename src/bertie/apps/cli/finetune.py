@@ -42,7 +42,7 @@ StartModel = Annotated[str | None, typer.Argument(help="Name or folder of a pre-
 
 @configured("finetune", **SETTINGS)
 def finetune_command(
-    given: OptionValues,
+    values: OptionValues,
     model: StartModel = None,
     overrides: Overrides = None,
     output: OutputOption = None,
@@ -102,7 +102,7 @@ def finetune_command(
       bertie finetune models/base --against runs/domain --train reviews.csv --seeds 5 -o runs/worth
     """
     start, texts = start_of(model, overrides)
-    settings: OptionValues = {"settings": given, "overrides": texts, "config": config, "few_shot": few_shot}
+    settings: OptionValues = {"settings": values, "overrides": texts, "config": config, "few_shot": few_shot}
     if folds and (dry_run or against):
         raise UsageError(f"--folds does not work with {'--dry-run' if dry_run else '--against'}. Omit one of them.")
     if dry_run:

@@ -2,9 +2,9 @@
 
     @app.command()
     @configured("pretrain", corpus="corpus", seed="train.seed")
-    def pretrain(given: OptionValues, overrides: Overrides = None, ...): ...
+    def pretrain(values: OptionValues, overrides: Overrides = None, ...): ...
 
-`given` has the values that the user passed, by the dotted key of the setting. What the fields are is in settings.json,
+`values` has the values that the user passed, by the dotted key of the setting. What the fields are is in settings.json,
 since importing pydantic and the configs would make --help slow. A test holds the file to the configs, and writes it.
 """
 
@@ -59,14 +59,14 @@ class Flag:
 def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., object]], Callable[..., object]]:
     """Decorator: adds an option per setting of a config: "corpus", "pretrain" or "finetune".
 
-    The command receives the values as `given`. options: parameter name -> dotted key, or a `Flag`.
+    The command receives the values as `values`. options: parameter name -> dotted key, or a `Flag`.
     """
     flags = {name: key if isinstance(key, Flag) else Flag(key) for name, key in options.items()}
     annotations = {name: _option(name, flag, _read_settings()[config][flag.key]) for name, flag in flags.items()}
 
     def decorate(command: Callable[..., object]) -> Callable[..., object]:
         signature = inspect.signature(command)
-        own = [parameter for name, parameter in signature.parameters.items() if name != "given"]
+        own = [parameter for name, parameter in signature.parameters.items() if name != "values"]
         keyword = inspect.Parameter.KEYWORD_ONLY
         parameters = [
             inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in annotations.items()

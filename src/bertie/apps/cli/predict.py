@@ -37,8 +37,8 @@ def show_prediction(texts: Sequence[str], prediction: "Prediction") -> None:
         return
     shown = prediction.render(texts)
     line = Text()
-    if shown.given:
-        line.append(f"{shown.given:<{LABEL_WIDTH}} ", "bold")
+    if shown.answer:
+        line.append(f"{shown.answer:<{LABEL_WIDTH}} ", "bold")
     if shown.probability is not None:
         color = "green" if shown.probability >= SURE else "red" if shown.probability < UNSURE else "yellow"
         line.append(f"{shown.probability:z5.3f}  ", color)

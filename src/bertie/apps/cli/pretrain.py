@@ -20,7 +20,7 @@ from bertie.platform import NAMED_SETTINGS, UsageError, console
     **NAMED_SETTINGS["pretrain"],
 )
 def pretrain_command(
-    given: OptionValues,
+    values: OptionValues,
     overrides: Overrides = None,
     output: OutputOption = None,
     config: ConfigFile = None,
@@ -65,7 +65,7 @@ def pretrain_command(
       bertie pretrain --from runs/tiny -o runs/again
       torchrun --nproc-per-node 2 -m bertie pretrain -c runs/tiny/run.yaml -o runs/two
     """
-    settings: OptionValues = {"settings": given, "overrides": overrides or [], "config": config, "from_": from_}
+    settings: OptionValues = {"settings": values, "overrides": overrides or [], "config": config, "from_": from_}
     settings |= {"minutes": minutes, "output": output, "overwrite": overwrite}
     if dry_run:
         plan = bertie.plan_pretrain(trial=trial, **settings)

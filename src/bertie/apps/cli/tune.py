@@ -13,7 +13,7 @@ from bertie.platform import UsageError, console
 
 @configured("finetune", **SETTINGS)
 def tune_command(
-    given: OptionValues,
+    values: OptionValues,
     model: StartModel = None,
     overrides: Overrides = None,
     output: OutputOption = None,
@@ -85,7 +85,7 @@ def tune_command(
         confirm=confirm,
         folds=folds,
         overwrite=overwrite,
-        settings=given,
+        settings=values,
         overrides=texts,
         few_shot=few_shot,
         config=config,

@@ -6,7 +6,7 @@
     OUT/model/            the fastest model within the limits
     OUT/results.json, report.html
 
-Recipes: compression/prune.py. Paired intervals: evaluation/compare.py.
+Recipes: compression/prune.py. Paired intervals: metrics/compare.py.
 """
 
 import json

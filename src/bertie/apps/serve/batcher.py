@@ -49,7 +49,7 @@ class BatchJob:
     on_token: OnToken | None = None
     adapter: str = ""
     since: float = field(default_factory=time.perf_counter)
-    found: Arrays = field(default_factory=dict)
+    arrays: Arrays = field(default_factory=dict)
     pending: list[int] = field(default_factory=list)
     left: int = 0
     deaths: set[tuple[Worker, int]] = field(default_factory=set)
@@ -66,17 +66,17 @@ class BatchJob:
                 self.done.set_exception(Failed("The model gave values that are not finite numbers."))
                 return
             if whole:
-                self.found[name] = array
+                self.arrays[name] = array
                 continue
             kind = self.rows[name]
             size = {"token": len(self.ids.input_ids), "sequence": len(self.ids), "position": len(self.ids.positions)}[
                 kind
             ]
-            into = self.found.setdefault(name, np.zeros((size, *array.shape[1:]), array.dtype))
+            into = self.arrays.setdefault(name, np.zeros((size, *array.shape[1:]), array.dtype))
             into[_rows(self.ids, kind, sequences)] = array
         self.left -= len(sequences)
         if not self.left:
-            self.done.set_result(self.found)
+            self.done.set_result(self.arrays)
 
 
 _Part = tuple[BatchJob, NDArray[np.int64]]

@@ -39,13 +39,13 @@ HISTOGRAMS = {
 
 @dataclass(eq=False)
 class ModelTraffic:
-    """The traffic of a model since the start. kept: in the file too, if there is one; fresh: not yet.
+    """The traffic of a model since the start. written: in the file too, if there is one; fresh: not yet.
 
     usual: that of its training, if its folder has it.
     """
 
     model: "Served"
-    kept: Traffic
+    written: Traffic
     fresh: Traffic
     usual: Traffic | None
 
@@ -62,7 +62,7 @@ class ModelTraffic:
     @property
     def whole(self) -> Traffic:
         """The traffic since the start."""
-        return self.kept + self.fresh
+        return self.written + self.fresh
 
     def differences(self, traffic: Traffic) -> dict[str, float]:
         """Returns the population stability index of each quantity, compared with training; of vectors, the distance of
@@ -111,12 +111,12 @@ class Watch(Collector):
     def add(self, model: "Served") -> None:
         """Begins to count for a model, or for a newer one of its name. What was counted of the old one is saved."""
         old = self.models.get(model.name)
-        if old is None or old.kept.model != model.sha:
+        if old is None or old.written.model != model.sha:
             self.models[model.name] = ModelTraffic.of(model)
         else:
             old.model = model
-        if old is not None and old.kept.model != model.sha and self.path is not None:
-            self.models[f"{model.name} {old.kept.model[:12]}"] = old  # until the next addition to the file
+        if old is not None and old.written.model != model.sha and self.path is not None:
+            self.models[f"{model.name} {old.written.model[:12]}"] = old  # until the next addition to the file
 
     def count(
         self, model: "Served", examples: Sequence[Example], encoded: Sequences, answers: Sequence[Prediction]
@@ -180,7 +180,7 @@ class Watch(Collector):
             self._tell("traffic_not_saved", reason=str(error))
             return
         for name, part in parts.items():
-            self.models[name].kept = self.models[name].kept + part
+            self.models[name].written = self.models[name].written + part
         for name in [name for name, entry in self.models.items() if entry.model.name != name]:
             del self.models[name]
 

@@ -21,7 +21,7 @@ def download_command(
     """Download models of the Hugging Face Hub, for use by name.
 
     Only weights (safetensors), tokenizer and config are downloaded, to the cache of HF_HOME. Bertie never downloads
-    anything by itself: other commands open what is in the cache. A stopped download is continued.
+    anything by itself: other commands open what is in the cache. Files that arrived before are not downloaded again.
 
     \b
     Examples:

@@ -23,9 +23,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.sequences import Int
 from bertie.infer.native.library import open_library
 from bertie.models.int8 import MOST_GROUPS, Floats, Int8Weight
+from bertie.text.sequences import Int
 
 NativePrecision = Literal["fp32", "bf16", "int8"]
 KINDS: dict[NativePrecision, int] = {"fp32": 0, "bf16": 1, "int8": 2}

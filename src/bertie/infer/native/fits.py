@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bertie.data.sequences import Int, Sequences
 from bertie.infer.native.encoder import NATIVE_ACTIVATIONS, Keep
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import LabelConfig
 from bertie.models.kinds import Alternating, Full, Learned, Residual, Rotary
+from bertie.text.sequences import Int, Sequences
 
 WIDEST_HEAD = 128
 MOST_TURNS = 1 << 17  # rotary positions, each with a row of a table

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from bertie.data.sequences import Sequences
 from bertie.errors import BertieError, TextTooLong
 from bertie.files import check_readable
 from bertie.infer.engine import Array, Facts
@@ -41,6 +40,7 @@ from bertie.models.kinds import Full, Groups, Learned
 from bertie.models.sentence import SentenceModules, read_sentence
 from bertie.models.variant import PROBLEM_TYPES, Variant, plain_encoder, read_labels, read_public
 from bertie.registry import Registry
+from bertie.text.sequences import Sequences
 from bertie.training_facts import TrainingFacts, read_training_facts
 
 _WEIGHTS = "model.safetensors"

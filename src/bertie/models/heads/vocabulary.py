@@ -17,11 +17,11 @@ from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Axes, Head, Needs
+from bertie.models.vocabulary_loss import linear_cross_entropy
 from bertie.nn.dropout import dropout
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.layout import rounded, with_rows
 from bertie.nn.linear import NORMS, LayerNorm, Linear
-from bertie.nn.loss import linear_cross_entropy
 
 
 class BiLMHead(Head):

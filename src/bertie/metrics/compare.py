@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Self
+from typing import Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,33 @@ from bertie.files import JsonObject
 from bertie.metrics.base import Counts, Float, ScoreCounter, Sums, Units, metric_range
 from bertie.metrics.confusion import Confusion, ListedConfusion
 from bertie.metrics.resample import Bootstrap
-from bertie.tasks import Example, Prediction, Task
 
 SCORE_SETTINGS = ("script", "strict", "frequent", "outside", "threshold", "positive")  # of a task, and the labels
 MOST, LEAST, COUNTED = 2000, 200, 4_000_000  # resamples: as many as count this many examples, within bounds
+
+_E = TypeVar("_E", contravariant=True)
+_P = TypeVar("_P", contravariant=True)
+
+
+class Scoring(Protocol[_E, _P]):
+    """Protocol of what scores predictions (_P) of examples (_E): a task. Its settings are fields of a dataclass."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels."""
+        ...
+
+    def scores(self) -> ScoreCounter:
+        """Returns a counter without examples."""
+        ...
+
+    def count(self, scores: ScoreCounter, examples: Sequence[_E], answers: Sequence[_P]) -> None:
+        """Adds examples and their predictions to the counter."""
+        ...
+
+    def group(self, example: _E) -> Hashable | None:
+        """Returns the group that an example is resampled with, if any."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -109,9 +132,9 @@ class PairedDifference:
     @classmethod
     def of_rows(
         cls,
-        a: Task,
-        b: Task,
-        rows: Sequence[tuple[Example, Prediction, Prediction]],
+        a: Scoring[_E, _P],
+        b: Scoring[_E, _P],
+        rows: Sequence[tuple[_E, _P, _P]],
         *,
         seed: int = 0,
         resamples: int = COUNTED,
@@ -123,7 +146,9 @@ class PairedDifference:
         examples = np.array([example for example, *_ in rows], object)
         answers = [np.array([row[column] for row in rows], object) for column in (1, 2)]
 
-        def counted(task: Task, column: int, numbers: NDArray[np.int64], *, listed: bool = False) -> ScoreCounter:
+        def counted(
+            task: Scoring[_E, _P], column: int, numbers: NDArray[np.int64], *, listed: bool = False
+        ) -> ScoreCounter:
             scores = task.scores()
             if listed and type(scores) is Confusion:
                 scores = ListedConfusion(scores.labels, scores.outside, scores.positive, costs=scores.costs)
@@ -144,7 +169,7 @@ class PairedDifference:
             members.setdefault(group, []).append(number)
         drawn = [np.array(numbers) for numbers in members.values()]
 
-        def figures(task: Task, column: int) -> Callable[[NDArray[np.int64]], Mapping[str, float]]:
+        def figures(task: Scoring[_E, _P], column: int) -> Callable[[NDArray[np.int64]], Mapping[str, float]]:
             return lambda numbers: counted(task, column, np.concatenate([drawn[i] for i in numbers.tolist()])).compute()
 
         return cls.of_metrics(
@@ -180,9 +205,9 @@ class PairedDifference:
         return asdict(self)
 
 
-def _scored_as(a: Task, b: Task) -> Task:
+def _scored_as(a: Scoring[_E, _P], b: Scoring[_E, _P]) -> Scoring[_E, _P]:
     """Returns b with the settings of a that its scores depend on. The order of labels says which one is positive."""
     settings = {name: getattr(a, name) for name in SCORE_SETTINGS if hasattr(a, name)}
     settings |= {"labels": a.labels} if {*a.labels} == {*b.labels} else {}
     other = {name: value for name, value in settings.items() if getattr(b, name) != value}
-    return replace(b, **other) if other else b
+    return replace(b, **other) if other else b  # type: ignore[type-var]

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertie.data.batch import Batch
-from bertie.data.sequences import LabelAxis
+from bertie.models.batch import Batch
+from bertie.models.loss import LabelAxis
 from bertie.nn.layout import Packed, rounded
 
 NO_TARGET = -1

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertie.data.sequences import STANDS, UNSEEN, VECTORS, Sequences
 from bertie.nn.features import Features
-from bertie.nn.layout import Layout, Packed, moved, where
+from bertie.nn.layout import Layout, Packed, Padded, moved, where
+from bertie.text.sequences import STANDS, UNSEEN, VECTORS, Sequences
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,10 @@ class Batch:
     sequences: Sequences | None = field(default=None, repr=False)
 
     @classmethod
-    def of(cls, sequences: Sequences) -> "Batch":
-        """Returns sequences as a packed batch, whose tensors share their memory. Extra arrays become features and
-        labels."""
+    def of(cls, *parts: Sequences) -> "Batch":
+        """Returns sequences, or several end to end, as a packed batch, whose tensors share their memory. Extra arrays
+        become features and labels."""
+        sequences = Sequences.joined(parts)
         extra, features = dict(sequences.extra), None
         if VECTORS in extra:
             rows, vectors_TD, unseen_T = np.flatnonzero(extra.pop(STANDS)), extra.pop(VECTORS), extra.pop(UNSEEN, None)
@@ -81,12 +82,27 @@ class Batch:
         """Returns the flattened positions where a mask of `host` is true, on the batch's device. -> (N,) int64"""
         return where(mask, self.input_ids.device)
 
+    def moved(self, x: Tensor) -> Tensor:
+        """Returns a tensor that is in main memory on the batch's device."""
+        return moved(x, self.input_ids.device)
+
+    def of_tokens(self, ids_T: Tensor, length_B: Tensor) -> "Batch":
+        """Returns the same samples with other packed tokens of one segment, without labels."""
+        layout = Packed.from_lengths(length_B)
+        return replace(self, input_ids=ids_T, token_type_ids=torch.zeros_like(ids_T), layout=layout, labels={})
+
     @property
     def packed(self) -> Packed:
         """The layout of a packed batch. Raises TypeError for a padded one."""
         if not isinstance(self.layout, Packed):
             raise TypeError("The batch is padded, and a packed one is needed.")
         return self.layout
+
+    @property
+    def row(self) -> "Batch":
+        """The batch of one sequence as a rectangle (1, S)."""
+        ids_1S, types_1S = self.input_ids[None], self.token_type_ids[None]
+        return replace(self, input_ids=ids_1S, token_type_ids=types_1S, layout=Padded.of(ids_1S, None))
 
     @property
     def fixed(self) -> bool:

@@ -6,7 +6,7 @@ E examples · W sequences (an example has several with windows) · T tokens of a
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,9 +17,6 @@ NOWHERE = np.zeros(0, np.int64)
 VECTORS, STANDS, UNSEEN = "vectors", "stands", "unseen"
 """Of `Sequences.extra`: a vector for each token (T, D), for which tokens it stands (T,) bool, and which of these
 vectors the model does not see (T,) bool."""
-LabelAxis = Literal["sequence", "token", "sequence_target", "prediction_target", "position"]
-"""What a row of a label is: of a sequence, a token, or a prediction. Targets without a weight are `NO_TARGET` where
-they do not count, and all others have the weight 0. position: of a prediction in input_ids."""
 
 
 @dataclass(frozen=True)

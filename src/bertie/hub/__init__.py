@@ -1,1 +1,0 @@
-"""Models by name: those that Python packages bring, and those of the Hugging Face Hub."""
