@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # as a script
 
 from benchmarks.result_lines import mean_cell, peer_cells  # noqa: E402
+from bertie.metrics.base import wilson  # noqa: E402
 from bertie.metrics.compare import SeedSummary  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -356,6 +357,80 @@ def families(korean: bool, size: str) -> str:
     return table(heads, cells) + note
 
 
+def memory(korean: bool) -> str:
+    """One row for each model and engine: the measured peaks of prediction, and how far off is what is said."""
+    from benchmarks.memory import said
+
+    rows: defaultdict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in lines("memory"):
+        rows[row["model"], row["engine"]].append(row)
+    cells, worst = [], 0.0
+    for (model, engine), some in rows.items():
+        errors = [said(model, row["length"], row["batch"])[engine] / row["bytes"] - 1 for row in some]
+        ends = [[row[key] for row in some] for key in ("length", "batch", "bytes")]
+        lengths, batches, sizes = ((min(values), max(values)) for values in ends)
+        shown = (f"{lengths[0]:,} – {lengths[1]:,}", f"{batches[0]} – {batches[1]}", str(len(some)))
+        sizes_mb = f"{sizes[0] / 1e6:,.0f} – {sizes[1] / 1e6:,.0f}"
+        cells.append((model, engine, *shown, sizes_mb, f"{min(errors):+.0%} – {max(errors):+.0%}"))
+        worst = max(worst, *map(abs, errors))
+    last = lines("memory")[-1]
+    heads = ("model", "engine", "tokens of a text", "texts", "cells", "measured, MB", "said against measured")
+    note = f"The worst of {len(lines('memory'))} cells is off by {worst:.0%}"
+    if korean:
+        heads = ("모델", "엔진", "텍스트의 토큰", "텍스트", "측정", "측정한 MB", "예측과 측정의 차이")
+        note = f"측정 {len(lines('memory'))}건 가운데 가장 크게 틀린 것은 {worst:.0%}입니다"
+    where = f"{last['machine']}, {last['date']}: `python -m benchmarks.memory --work WORK`"
+    return f"{table(heads, cells)}\n{note}. {where}\n"
+
+
+def long_documents(korean: bool) -> str:
+    """One row for each way to read: accuracy by length with its interval, and the costs of the longest documents."""
+    from benchmarks.long_documents import TEST
+
+    runs: defaultdict[str, dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in lines("long_documents"):
+        runs[row["way"]][row["length"]].append(row)
+    lengths, cells = sorted({length for some in runs.values() for length in some}), []
+    for name, some in runs.items():
+        shown = []
+        for length in lengths:
+            values = [row["accuracy"] for row in some.get(length, [])]
+            low, high = wilson(TEST * sum(values), TEST * len(values)) if values else (0, 0)
+            shown.append(f"{sum(values) / len(values):.3f} ({low:.3f} to {high:.3f})" if values else "-")
+        costs = [next((row[key] for row in some.get(lengths[-1], []) if key in row), None) for key in COSTS]
+        train, test, peak = costs
+        cells.append((name, *shown, number(train), number(test), f"{peak / 1e6:,.0f}" if peak else ""))
+    last = lines("long_documents")[-1]
+    costs_heads = ("training, CPU s", "prediction of the longest, CPU s", "its peak, MB")
+    heads = ("way to read", *(f"{length:,} tokens" for length in lengths), *costs_heads)
+    if korean:
+        costs_heads = ("학습, CPU 초", "가장 긴 문서의 예측, CPU 초", "그 최대 메모리, MB")
+        heads = ("읽는 방법", *(f"토큰 {length:,}개" for length in lengths), *costs_heads)
+    where = f"{last['machine']}, {last['date']}: `python -m benchmarks.long_documents --squad FILE --work WORK`"
+    return f"{table(heads, cells)}\n{where}\n"
+
+
+COSTS = ("train_s", "test_s", "peak_bytes")
+
+
+def prepositions(korean: bool) -> str:
+    """One row for each ranking: how often the right passage of two is first, by kind of query."""
+    del korean
+    runs: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in lines("prepositions"):
+        runs[row["ranking"]].append(row)
+    kinds = ("from or to", "by or for", "before or after", "above or below")
+    cells = []
+    for name, some in runs.items():
+        every = [sum(row[kind] for kind in kinds) / len(kinds) for row in some]
+        cells.append(
+            (name, *(mean_cell([row[kind] for row in some]) for kind in kinds), mean_cell(every), str(len(some)))
+        )
+    last = lines("prepositions")[-1]
+    note = f"{last['machine']}, {last['date']}: `python -m benchmarks.prepositions`"
+    return f"{table(('ranking', *kinds, 'all', 'seeds'), cells)}\n{note}\n"
+
+
 def speedrun(korean: bool, minutes: str, threads: str) -> str:
     """One row for each recipe in the same time: steps, tokens, loss, scores; then how it was measured."""
     del korean
@@ -415,6 +490,9 @@ TABLES: dict[str, Callable[..., str]] = {
     "replaced-words": replaced_words,
     "facts": facts,
     "families": families,
+    "memory": memory,
+    "long-documents": long_documents,
+    "prepositions": prepositions,
     "speedrun": speedrun,
     "recommend": recommend,
 }

@@ -12,27 +12,24 @@ MATRIX_BYTES = 1 << 18  # from which on a block has pages of its own
 def keep_memory() -> bool:
     """Makes glibc keep freed memory for the next step; -> whether this is possible.
 
-    By default, glibc returns every block above 32 MiB to the system. The activations, logits and gradients of each step
-    are therefore cleared and mapped again, page by page: a fifth of a training step of BERT-base on a CPU
-    (benchmarks/log). The peak memory does not change; the process keeps it until it ends.
+    By default, glibc returns every block above 32 MiB to the system. What a step computes is then cleared and mapped
+    again, a fifth of a step of BERT-base on a CPU (benchmarks/log). The peak memory does not change.
     """
-    if not sys.platform.startswith("linux"):
-        return False
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library than glibc
-        return False
     settings = {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1, M_TOP_PAD: TOP_PAD_BYTES}  # no mmap, no trimming
-    return all(mallopt(option, value) == 1 for option, value in settings.items())
+    if sys.platform.startswith("linux"):
+        with suppress(OSError, AttributeError):  # another C library than glibc
+            return all(ctypes.CDLL(None).mallopt(option, value) == 1 for option, value in settings.items())
+    return False
 
 
-def return_memory() -> None:
-    """Makes glibc return freed matrices to the system at once, and what is free now.
+def return_memory(*, later: bool = False) -> None:
+    """Makes glibc return to the system what is free now. later: from now on, freed matrices too, at once.
 
     Otherwise their place stays between smaller blocks in use, for processes that make and drop matrices all the time.
     """
     if sys.platform.startswith("linux"):
         with suppress(OSError, AttributeError):
             library = ctypes.CDLL(None)
-            library.mallopt(M_MMAP_THRESHOLD, MATRIX_BYTES)
+            if later:
+                library.mallopt(M_MMAP_THRESHOLD, MATRIX_BYTES)
             library.malloc_trim(0)

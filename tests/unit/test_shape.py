@@ -175,10 +175,10 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (68_154, 45_000),
-    core_files: (378, 290),
+    core_lines: (68_652, 45_000),
+    core_files: (381, 290),
     imports_inside_functions: (52, 60),
-    uses_of_any: (549, 600),
+    uses_of_any: (551, 600),
     asserts: (43, 50),
     longest_function: (70, 80),
     names_in_several_modules: (29, 60),

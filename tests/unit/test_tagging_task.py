@@ -1,5 +1,6 @@
 """The token that represents each word, compared with a simple version for one word at a time."""
 
+import itertools
 import random
 import string
 from pathlib import Path
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import bertie
 from bertie.errors import DataError
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import TableFormat
@@ -17,6 +19,7 @@ from bertie.tasks.source import TaskSource
 from bertie.tasks.tagging import TaggingTask, words_of
 from bertie.text.sequences import Sequences
 from bertie.text.tokenizer import Tokenizer
+from toys import toy_model
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [
@@ -216,3 +219,43 @@ def test_rows_from_files(tmp_path: Path):
 def test_one_tag_alone_is_refused():
     with pytest.raises(DataError, match="two tags"):
         TaggingTask.from_examples([spaced(["ab"], ("O",), 1)], (), {})
+
+
+DOCUMENTS = "-DOCSTART- -X- O O\n\na B-X\nb O\n\nc O\n\nd B-X\ne O\n\n-DOCSTART- O\n\nf O\n"
+
+
+def test_the_document_fills_the_window(tmp_path: Path) -> None:
+    """Tokens of neighboring sentences are of no word: targets and tags are those of the sentence alone."""
+    (tmp_path / "x.conll").write_text(DOCUMENTS)
+    examples = [one for one in TaggingTask.rows(tmp_path / "x.conll", TableFormat.of()) if isinstance(one, Example)]
+    folder = toy_model(tmp_path / "m", "abcdefgh")
+    tokenizer = Tokenizer.load(folder)
+
+    def windows(context: str, most: int) -> list[str]:
+        task = TaggingTask.from_examples(examples, (), {"context": context})
+        encoded = task.encode(examples, tokenizer, max_length=most, too_long="window")
+        assert int(task.targets(examples, encoded).token["weight"].sum()) == 6  # a word each
+        tokens = [tokenizer.id_to_token(i) for i in encoded.input_ids.tolist()]
+        marked = [t.upper() if text == 0 else t for t, text in zip(tokens, encoded.places["text"], strict=True)]
+        return ["".join(marked[a:b]) for a, b in itertools.pairwise(encoded.starts.tolist())]
+
+    assert windows("document", 32) == [f"[CLS]{one}[SEP]" for one in ("ABcde", "abCde", "abcDE", "F")]
+    assert windows("document", 6) == [f"[CLS]{one}[SEP]" for one in ("ABcd", "bCde", "bcDE", "F")]
+    assert windows("sentence", 32) == [f"[CLS]{one}[SEP]" for one in ("AB", "C", "DE", "F")]
+    settings = {"task_options.context": "document"}
+    data = tmp_path / "x.conll"
+    run = bertie.finetune(folder, data, data, task="tagging", max_length=32, settings=settings)
+    predictions = run.model.predict(tmp_path / "x.conll")
+    assert [len(one.label) for one in predictions] == [2, 1, 2, 1]
+    assert [len(one.label) for one in run.model.predict(["a b c"])] == [3]  # a text alone
+
+
+def test_context_needs_documents(tmp_path: Path) -> None:
+    (tmp_path / "x.conll").write_text("a B-X\n\nb O\n")
+    with pytest.raises(DataError, match="-DOCSTART-"):
+        bertie.finetune(
+            toy_model(tmp_path / "m", "ab"),
+            tmp_path / "x.conll",
+            task="tagging",
+            settings={"task_options.context": "document"},
+        )

@@ -9,7 +9,7 @@ from bertie.models.biaffine import LAST
 from bertie.models.encoder import EncoderOutput
 from bertie.models.facts import OF_ENCODER, Facts
 from bertie.models.heads.token import with_last_pieces
-from bertie.models.kinds import Alternating, Full
+from bertie.models.kinds import Alternating, Full, Recurrent
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Padded
 
@@ -86,6 +86,8 @@ class GraphModel(nn.Module):
             return "it reads feature vectors, and a graph reads token ids. bertie predict runs it in PyTorch"
         if model.config.heads.label.label_lstm and model.heads:
             return "its head reads packed sequences with an LSTM (label_lstm)"
+        if isinstance(model.config.layer, Recurrent) and model.config.num_hidden_layers:
+            return "its layers read packed sequences (layer=recurrent)"
         if not isinstance(model.config.attention, Full | Alternating):
             return "its attention works in windows or blocks, whose number depends on the text"
         return None

@@ -20,14 +20,22 @@ from bertie.io.lines import BadRecord, open_file, where_of
 from bertie.io.streams import suffix_of
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
-from bertie.io.words import TAG_SCHEME, TaggedExample, line_blocks, spaced
+from bertie.io.words import TAG_SCHEME, TaggedExample, in_documents, line_blocks, spaced
 
 UD_COLUMNS = {"upos": 3, "xpos": 4}
 _NUMBER = re.compile(r"\d{1,9}([-.]\d{1,9})?")  # of a word in a sentence; 3-4: written as one; 8.1: not written
 
 
 def conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
-    """Yields sentences of a word per line. columns.label: the column of the tags, from 1, or the last that has tags."""
+    """Yields sentences of a word per line, with their documents where lines of -DOCSTART- divide them.
+
+    columns.label: the column of the tags, from 1, or the last that has tags.
+    """
+    return in_documents(_sentences(file, format, where))
+
+
+def _sentences(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord | None]:
+    """Yields sentences, and None where a document starts."""
     column: int | None = None
     if format.columns.label:
         if not format.columns.label.isdecimal() or not 2 <= int(format.columns.label[:9]) < 1000:
@@ -40,6 +48,7 @@ def conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example 
         rows = [line.split("\t") if "\t" in line else re.split(" +", line.strip(" ")) for _, line in block]
         first = block[0][0]
         if rows[0][0] == "-DOCSTART-":
+            yield None
             if len(rows) == 1:
                 continue
             rows, first = rows[1:], block[1][0]  # a sentence follows without an empty line

@@ -26,11 +26,35 @@ UNSPACED = re.compile("[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3130-\u318f\u34
 class TaggedExample(Example):
     """An example of one text with words: the characters from spans[i][0] to spans[i][1] are word i.
 
-    widened: entities that begin or end within a word, and are read as whole words.
+    widened: entities that begin or end within a word, and are read as whole words. document: the sentences of its
+    document, of which it is number `place`; empty where the file tells no documents.
     """
 
     spans: tuple[Span, ...] = ()
     widened: int = field(default=0, compare=False)
+    document: tuple[str, ...] = field(default=(), compare=False)
+    place: int = field(default=0, compare=False)
+
+    @property
+    def neighbors(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The sentences before and after it in its document."""
+        return self.document[: self.place], self.document[self.place + 1 :]
+
+
+def in_documents(rows: Iterator[Example | BadRecord | None]) -> Iterator[Example | BadRecord]:
+    """Yields sentences with their documents. None marks the start of one; rows before the first have none."""
+    document: list[Example | BadRecord] | None = None
+    for row in itertools.chain(rows, [None]):
+        if row is not None and document is not None:
+            document.append(row)
+        elif row is not None:
+            yield row
+        else:
+            tagged = [one for one in document or () if isinstance(one, TaggedExample)]
+            texts, places = tuple(one.texts[0] for one in tagged), itertools.count()
+            for one in document or ():
+                yield replace(one, document=texts, place=next(places)) if isinstance(one, TaggedExample) else one
+            document = []
 
 
 def line_blocks(file: IO[bytes], where: str, format: FileFormat, *, comment: str = "") -> Iterator[_Lines | BadRecord]:

@@ -17,6 +17,7 @@ from bertie.models.kinds import (
     MAX_SETTING,
     MOST_LAYERS,
     Activation,
+    Alibi,
     Alternating,
     Attention,
     Disentangled,
@@ -117,11 +118,11 @@ class EncoderConfig:
         if self.trigram_embeddings and self.causal:
             raise DataError("trigram_embeddings reads the next token, which causal=true hides. Omit one of them.")
         plain = (self.layer.norm, self.attention, self.embedding_size) == ("pre", Full(), None)
-        plain = plain and not isinstance(self.positions, Disentangled | Rotary)
+        plain = plain and not isinstance(self.positions, Disentangled | Rotary | Alibi)
         if self.num_decoder_layers is not None and not plain:
             raise DataError(
                 "A decoder (num_decoder_layers) needs norm=pre, attention=full and embedding_size=null, as T5 has, "
-                "and no positions=disentangled or rotary."
+                "and no positions=disentangled, rotary or alibi."
             )
         if self.heads.mlm.mlm_widened and (self.embedding_size or 1) > self.hidden_size:
             raise DataError(
@@ -191,7 +192,9 @@ class EncoderConfig:
     def attends_to_all(self) -> bool:
         """Whether in some layers every token sees all of its sequence, near or far alike, by `SelfAttention`."""
         plain = isinstance(self.attention, Full | Alternating) and isinstance(self.layer, Residual)
-        return plain and not (self.causal or isinstance(self.positions, Relative | LearnedRelative | Disentangled))
+        return plain and not (
+            self.causal or isinstance(self.positions, Relative | LearnedRelative | Disentangled | Alibi)
+        )
 
     @property
     def position_offset(self) -> int:

@@ -11,11 +11,13 @@ from bertie.models.config import EncoderConfig
 from bertie.models.kinds import (
     GATED_ACTIVATIONS,
     Bottleneck,
+    Convolutional,
     Disentangled,
     Frames,
     Groups,
     Learned,
     LearnedRelative,
+    Recurrent,
     Regions,
     Relative,
     Residual,
@@ -113,6 +115,10 @@ def _attention(config: EncoderConfig) -> int:
 def _layer(config: EncoderConfig) -> int:
     h, i, layer = config.hidden_size, config.intermediate_size, config.layer
     norm = NORM[config.norm_type]
+    if isinstance(layer, Recurrent):
+        return _gates(layer) * (h + h // 2 + 2) * h
+    if isinstance(layer, Convolutional):
+        return sum(h // len(layer.filter_widths) * (h * width + 1) for width in layer.filter_widths)
     if isinstance(layer, Residual):
         bias = layer.bias and layer.attention_bias
         of_global = 3 * _linear(h, config.attention_size, bias) if isinstance(config.attention, Window) else 0
@@ -124,6 +130,11 @@ def _layer(config: EncoderConfig) -> int:
     attention = 3 * _linear(b, b) + _linear(value, b) + norm * b
     feed_forward = layer.num_feedforward_networks * (_linear(b, i) + _linear(i, b) + norm * b)
     return narrow + attention + feed_forward + _linear(b, h) + norm * h
+
+
+def _gates(layer: Recurrent) -> int:
+    """Returns the number of matrices of a cell's inputs."""
+    return {"lstm": 4, "gru": 3}[layer.recurrent_cell]
 
 
 def _ups(config: EncoderConfig) -> int:
@@ -157,16 +168,23 @@ def forward_flops(
     head = {"masked-LM head": predicted * (2 * h * read + 2 * read * config.vocab_size)}
     if not config.heads.lm.lm_transform:
         head = {"next-token head": predicted * 2 * h * config.vocab_size}
-    return {
-        "projections": 2 * rounds * projections,
-        "feed-forward": 2 * rounds * (1 + _ups(config)) * inside * config.intermediate_size * networks,
-        "attention": 4
-        * width
-        * again
-        * sum(config.attention.tokens_seen(i, length) for i in range(config.num_hidden_layers)),
-        **_decoder_flops(config, length, predicted if decoded is None else decoded),
-        **head,
-    }
+    body = {"recurrent layers": 2.0 * rounds * _gates(layer) * (h + h // 2) * h} if isinstance(layer, Recurrent) else {}
+    if isinstance(layer, Convolutional):
+        body = {"convolutions": 2.0 * rounds * sum(h // len(layer.filter_widths) * h * n for n in layer.filter_widths)}
+    return (
+        {**body, **head}
+        if body
+        else {
+            "projections": 2 * rounds * projections,
+            "feed-forward": 2 * rounds * (1 + _ups(config)) * inside * config.intermediate_size * networks,
+            "attention": 4
+            * width
+            * again
+            * sum(config.attention.tokens_seen(i, length) for i in range(config.num_hidden_layers)),
+            **_decoder_flops(config, length, predicted if decoded is None else decoded),
+            **head,
+        }
+    )
 
 
 def _decoder_flops(config: EncoderConfig, length: float, written: float) -> dict[str, float]:

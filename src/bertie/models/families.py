@@ -45,6 +45,7 @@ _HOMES = {
     "deberta-v2": "deberta.DEBERTA",
     "nomic_bert": "nomic_bert.NOMIC_BERT",
     "visual_bert": "visual_bert.VISUAL_BERT",
+    "static": "static.STATIC",
     "elmo": "elmo.ELMO",
     "xlnet": "xlnet.XLNET",
     "vilbert": "vilbert.VILBERT",

@@ -167,7 +167,9 @@ def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, wher
             f"{min(weights.stored)}. Set model_type to the family of the weights."
         )
     if isinstance(config.sharing, Unshared):
-        _agree_on(config, "num_hidden_layers", _count(variant, "encoder.layers.{}.down.weight", weights), where)
+        _agree_on(
+            config, "num_hidden_layers", _count(variant, f"encoder.layers.{{}}.{config.layer.mark}", weights), where
+        )
     else:
         _agree_on(config, "num_hidden_groups", _count(variant, "encoder.layers.{}.0.down.weight", weights), where)
         _agree_on(config, "inner_group_num", _count(variant, "encoder.layers.0.{}.down.weight", weights), where)

@@ -1,9 +1,10 @@
 """The parts of an encoder that have several kinds. Each kind is a frozen value with its own settings. Imports no torch.
 
     positions   learned, relative, learned_relative, disentangled,
-                sinusoidal, none, rotary                    how an encoder knows the order of its tokens
+                sinusoidal, none, rotary, alibi             how an encoder knows the order of its tokens
     attention   full, window, block_sparse, alternating     which tokens a token attends to
-    layer       residual, bottleneck                        how a layer is built
+    layer       residual, bottleneck, recurrent,
+                convolutional                               how a layer is built
     sharing     none, groups                                which layers share weights
     inputs      tokens, regions, frames                     what stands for a token besides words
 
@@ -123,11 +124,28 @@ class Relative:
         within("relative_attention_num_buckets", buckets, 4, MAX_SETTING)
         # beyond the distances that have a bucket of their own
         within("relative_attention_max_distance", self.relative_attention_max_distance, buckets // 2 + 1, MAX_SETTING)
-        if not isinstance(config.attention, Full):
-            raise DataError(
-                f"positions={self.kind} needs attention=full; this model's is {config.attention.kind}. "
-                "Choose positions=learned."
-            )
+        _needs_full(self.kind, config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alibi:
+    """Each head lowers the scores in proportion to the distance, by a slope of its own. Press et al. 2022 (ALiBi).
+
+    On both sides alike, as in MosaicBERT. Texts can have any length, also longer ones than in training.
+    """
+
+    kind: Literal["alibi"] = "alibi"
+
+    def check(self, config: EncoderShape) -> None:
+        """Raise DataError for what the rest of the config does not allow."""
+        _needs_full(self.kind, config)
+
+
+def _needs_full(kind: str, config: EncoderShape) -> None:
+    if not isinstance(config.attention, Full):
+        raise DataError(
+            f"positions={kind} needs attention=full; this model's is {config.attention.kind}. Choose positions=learned."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,6 +355,8 @@ class BlockSparse:
 class Residual:
     """Attention, then a feed-forward network, each with a residual connection. Vaswani et al. 2017, 3.1."""
 
+    mark: ClassVar[str] = "down.weight"
+    """A weight that each layer has, by which those of a file are counted."""
     kind: Literal["residual"] = "residual"
     norm: Literal["post", "pre"] = "post"
     """Layer normalization: post is norm(x + f(x)), as in BERT; pre is x + f(norm(x)), with one norm after the last
@@ -384,6 +404,7 @@ class Bottleneck:
     norm: ClassVar[Literal["post"]] = "post"
     dropout_inside: ClassVar[bool] = False
     fed_dropout: ClassVar[bool] = True
+    mark: ClassVar[str] = "down.weight"
     kind: Literal["bottleneck"] = "bottleneck"
     bottleneck_size: int
     """Size inside a layer."""
@@ -408,6 +429,58 @@ class Bottleneck:
     def attention_size(self, config: EncoderShape) -> int:
         """Returns the total size of all attention heads."""
         return self.bottleneck_size
+
+
+class _WithoutAttention:
+    """What layers without attention share."""
+
+    norm: ClassVar[Literal["post"]] = "post"
+    dropout_inside: ClassVar[bool] = False
+    fed_dropout: ClassVar[bool] = True
+
+    def attention_size(self, config: EncoderShape) -> int:
+        """Returns the total size of all attention heads."""
+        return config.hidden_size
+
+    def plain(self, kind: str, config: EncoderShape) -> None:
+        """Raises DataError for a config with settings of attention."""
+        apart = (config.positions.kind, config.attention.kind, config.sharing.kind)
+        if config.causal or apart != ("none", "full", "none"):
+            raise DataError(f"layer={kind} needs positions=none, attention=full, sharing=none and causal=false.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recurrent(_WithoutAttention):
+    """An LSTM (Hochreiter and Schmidhuber 1997) or a GRU (Cho et al. 2014) in both directions."""
+
+    mark: ClassVar[str] = "cell.weight_ih_l0"
+    kind: Literal["recurrent"] = "recurrent"
+    recurrent_cell: Literal["lstm", "gru"] = "lstm"
+
+    def check(self, config: EncoderShape) -> None:
+        """Raises DataError for values that contradict the rest of the config."""
+        self.plain(self.kind, config)
+        _divides("hidden_size", config.hidden_size, 2, "the number of directions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolutional(_WithoutAttention):
+    """Filters on neighboring tokens, equally many of each width. Kim 2014."""
+
+    mark: ClassVar[str] = "filters.0.weight"
+    kind: Literal["convolutional"] = "convolutional"
+    filter_widths: tuple[int, ...] = (3, 4, 5)
+    """Tokens that a filter reads."""
+
+    def check(self, config: EncoderShape) -> None:
+        """Raises DataError for values that contradict the rest of the config."""
+        self.plain(self.kind, config)
+        within("number of filter_widths", len(self.filter_widths), 1, 100)
+        for width in self.filter_widths:
+            within("filter_widths", width, 1, 1_001)
+        _divides("hidden_size", config.hidden_size, len(self.filter_widths), "the number of filter_widths")
+        if config.hidden_act in GATED_ACTIVATIONS:
+            raise DataError(f"layer=convolutional has no gates; hidden_act is {config.hidden_act}. Choose relu.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -489,13 +562,13 @@ class Frames:
             raise DataError("inputs=frames needs embeddings as wide as hidden_size, as BERT has.")
 
 
-Positions = Learned | Relative | LearnedRelative | Disentangled | Sinusoidal | NoPositions | Rotary
+Positions = Learned | Relative | LearnedRelative | Disentangled | Sinusoidal | NoPositions | Rotary | Alibi
 Attention = Full | Window | BlockSparse | Alternating
-LayerKind = Residual | Bottleneck
+LayerKind = Residual | Bottleneck | Recurrent | Convolutional
 Sharing = Unshared | Groups
 InputKind = Tokens | Regions | Frames
 
 
-def _divides(name: str, width: int, heads: int) -> None:
-    if width % heads:
-        raise DataError(f"{name} ({width}) must be divisible by num_attention_heads ({heads}).")
+def _divides(name: str, width: int, parts: int, by: str = "num_attention_heads") -> None:
+    if width % parts:
+        raise DataError(f"{name} ({width}) must be divisible by {by} ({parts}).")

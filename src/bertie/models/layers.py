@@ -8,15 +8,18 @@ from torch import nn
 
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import (
+    Alibi,
     Alternating,
     Attention,
     BlockSparse,
     Bottleneck,
+    Convolutional,
     Disentangled,
     Frames,
     Full,
     LayerKind,
     LearnedRelative,
+    Recurrent,
     Regions,
     Relative,
     Residual,
@@ -31,7 +34,8 @@ from bertie.nn.disentangled import DisentangledAttention, DistanceTable
 from bertie.nn.features import FrameEmbeddings, RegionEmbeddings
 from bertie.nn.layer import ACTIVATIONS, DecoderLayer, Layer
 from bertie.nn.linear import NORMS
-from bertie.nn.positions import RelativePositions
+from bertie.nn.positions import LinearBiases, RelativePositions
+from bertie.nn.recurrent import ConvolutionalLayer, RecurrentLayer
 from bertie.nn.rotary import TurnedAttention
 from bertie.nn.window import WindowAttention
 
@@ -71,6 +75,17 @@ def _(kind: Bottleneck, config: EncoderConfig, number: int) -> nn.Module:
         dropout_p=config.hidden_dropout_prob,
         attention_dropout_p=config.attention_probs_dropout_prob,
     )
+
+
+@make_layer.register
+def _(kind: Recurrent, config: EncoderConfig, number: int) -> nn.Module:
+    return RecurrentLayer(config.hidden_size, kind.recurrent_cell, dropout_p=config.hidden_dropout_prob)
+
+
+@make_layer.register
+def _(kind: Convolutional, config: EncoderConfig, number: int) -> nn.Module:
+    size, widths, p = config.hidden_size, kind.filter_widths, config.hidden_dropout_prob
+    return ConvolutionalLayer(size, widths, config.hidden_act, dropout_p=p)
 
 
 @singledispatch
@@ -187,8 +202,12 @@ def final_norm(config: EncoderConfig) -> nn.Module:
     return norm
 
 
-def relative_positions(config: EncoderConfig, *, both_sides: bool) -> RelativePositions | DistanceTable | None:
-    """The table of distances, where the config has one."""
+def relative_positions(
+    config: EncoderConfig, *, both_sides: bool
+) -> RelativePositions | DistanceTable | LinearBiases | None:
+    """What adds distances to the scores, where the config has one."""
+    if isinstance(config.positions, Alibi):
+        return LinearBiases(config.num_attention_heads)
     if isinstance(config.positions, Disentangled):
         positions = config.positions
         return DistanceTable(

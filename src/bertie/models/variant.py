@@ -173,6 +173,7 @@ class Variant(Codec):
     architectures: Mapping[str, tuple[str, ...]]  # the class that opens the folder elsewhere -> our heads
     recipe: Json  # the published pre-training run, as keys of PretrainConfig
     encoder: Callable[[Any], Any] = plain_encoder  # what makes the encoder from a config; others answer as Encoder does
+    random_rate: float | None = None  # the learning rate of tasks from random weights; None: it is pre-trained first
     bare: tuple[str, ...] = ()  # classes with heads whose other names have no `table.base` before them all the same
     stds: Callable[[EncoderConfig], Stds] = no_stds  # first values unlike BERT's: nn.init.initialize
     label_count: str | None = None  # the key of config.json with the number of labels, besides their names

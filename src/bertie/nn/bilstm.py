@@ -82,9 +82,12 @@ class TextLSTM(nn.LSTM):
     def __init__(self, size: int, width: int, layers: int) -> None:
         super().__init__(size, width, num_layers=layers, bidirectional=True, batch_first=True)
 
-    def read(self, x: Tensor, layout: Layout) -> Tensor:
-        """Returns the states of each token in float32. (T, X) packed or (B, S, X) padded -> the same with 2 W"""
-        x_BSX, lengths_B = layout.rectangle(x.float()), layout.mask().sum(1).cpu()
-        packed = pack_padded_sequence(x_BSX, lengths_B, batch_first=True, enforce_sorted=False)
-        states_BSW, _ = pad_packed_sequence(self(packed)[0], batch_first=True, total_length=x_BSX.shape[1])
-        return layout.flat(states_BSW)
+
+def read_states(cell: nn.LSTM | nn.GRU, x: Tensor, layout: Layout) -> Tensor:
+    """Returns the states of each token in float32. (T, X) packed or (B, S, X) padded -> the same with 2 W"""
+    x_BSX, lengths_B = layout.rectangle(x.float()), layout.mask().sum(1).cpu()
+    if not len(lengths_B):  # which torch refuses
+        return layout.flat(x_BSX.new_zeros(*x_BSX.shape[:2], 2 * cell.hidden_size))
+    packed = pack_padded_sequence(x_BSX, lengths_B, batch_first=True, enforce_sorted=False)
+    states_BSW, _ = pad_packed_sequence(cell(packed)[0], batch_first=True, total_length=x_BSX.shape[1])
+    return layout.flat(states_BSW)

@@ -41,6 +41,33 @@ def relative_buckets(distance: Tensor, *, both_sides: bool, num_buckets: int, ma
     return right + torch.where(distance < exact, distance, wide)
 
 
+def slopes(num_heads: int) -> list[float]:
+    """Returns the slope of each head: from one to the next, 8 / N powers of two less. Press et al. 2022, 3.
+
+    Of a number of heads that is no power of two: those of the next lower power, and every second one of the next
+    higher, as in their release.
+    """
+    power = 1 << (num_heads.bit_length() - 1)
+    own = [2 ** (-8 * head / power) for head in range(1, power + 1)]
+    return own if power == num_heads else own + slopes(2 * power)[::2][: num_heads - power]
+
+
+class LinearBiases(nn.Module):
+    """Minus the distance times the slope of each head, in all layers."""
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.slopes = slopes(num_heads)
+
+    def added(self, bias: Tensor | None, queries: int, keys: int, mask_BK: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """As `RelativePositions.added`. Only in main memory is there nothing to hide, and so no bias."""
+        device = None if bias is None else bias.device
+        place_BK = torch.arange(keys, device=device)[None] if mask_BK is None else mask_BK.cumsum(1)
+        distance_B1QK = (place_BK[:, None, :] - place_BK[:, keys - queries :, None]).abs()[:, None]
+        distances = (-torch.tensor(self.slopes, device=device)[:, None, None] * distance_B1QK).to(dtype)
+        return distances if bias is None else bias + distances
+
+
 class ScoreBias(nn.Embedding):
     """A table of numbers that are added to scores."""
 

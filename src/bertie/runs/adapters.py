@@ -85,7 +85,7 @@ def on_one_base(
 
     Raises DataError as `merge_adapter`, and UsageError for a device or a precision that there is not.
     """
-    return_memory()  # of the weights of the base that each is opened with, and of the sums that layers compute with
+    return_memory(later=True)  # of the weights of the base that each opens, and of the sums that layers compute with
     where, engines, shared = choose_device(device), dict[str, TorchEngine](), dict[str, Tensor]()
     dtype, tokenizer = choose_dtype(precision, where), Tokenizer.load(base)
     for name, folder in folders.items():

@@ -273,7 +273,11 @@ class FinetuneConfig(LabeledFiles):
     options = OPTIONS
 
     model: str
-    """Folder of the pre-trained model."""
+    """Folder of the pre-trained model; or lstm, gru, cnn or bag, which start from random weights."""
+    tokenizer: str = ""
+    """Model or folder whose vocabulary lstm, gru, cnn and bag have. Default: one learned from the training texts."""
+    vectors: str = ""
+    """File of word vectors from which lstm, gru, cnn and bag start: word2vec, GloVe or fastText (.vec)."""
     task_options: dict[str, object] = {}
     """Options of the task, which are saved with the model: task_options.threshold=0.4."""
     per_label: int | None = Field(None, ge=1)

@@ -30,6 +30,7 @@ from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.judges import with_judgments
 from bertie.runs.models import model_folder
 from bertie.runs.start import hash_weights, odd, start_model, with_rate
+from bertie.runs.untrained import start_folder
 from bertie.settings import flatten
 from bertie.tasks import Task, with_task
 from bertie.tasks.losses import LossFunction
@@ -139,7 +140,7 @@ def prepare_run(
         computed, usual = examples.task.scores().compute(), examples.task.metrics_for(examples.dev)
         known = computed if {*usual} <= {*computed} else usual  # other rows have other metrics
         metric_of(dict.fromkeys((LOSS, *known), 0.0), metric)
-    start = model_folder(config.model)
+    start = start_folder(config, examples.train)
     task, continued = examples.task.continued(read_sentence(start, {}), config.task_options)
     of_ranks = _check_batch_size(config, task)
     notes = [*examples.notes, *continued]

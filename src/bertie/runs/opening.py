@@ -16,6 +16,7 @@ from bertie.folders import check_other
 from bertie.infer import onnx_engine, rates
 from bertie.infer.engine import PRECISIONS, check_names
 from bertie.infer.native.folder import FolderEngine, open_native_engine
+from bertie.memory import return_memory
 from bertie.models import names
 from bertie.models.families import VARIANTS
 from bertie.models.files import copy_other_files, hash_model_folder
@@ -50,6 +51,7 @@ def without_torch(folder: Path, precision: str, device: str, engine: str) -> tup
         native = open_native_engine(folder, "bf16" if chosen == "bf16" else "fp32", VARIANTS)
         if native is None:
             return None
+        return_memory()  # of the weights as they were read
         tokenizer = Tokenizer.load(folder)
     except BertieError:
         return None

@@ -119,20 +119,23 @@ def with_rate(config: FinetuneConfig, model: TorchModel, notes: list[str]) -> Fi
     width, default = model.config.hidden_size, FinetuneConfig.model_fields["optim"].default.lr
     if width >= BASE_WIDTH and config.optim.lr != default and config.lora.rank is None:
         return config
-    rate, million = (
-        usual_rate(width, lora=config.lora.rank is not None),
-        sum(p.numel() for p in model.parameters()) / 1e6,
-    )
+    rate, million = _usual_rate(config, model), sum(p.numel() for p in model.parameters()) / 1e6
     if rate != config.optim.lr:
         why = f"chosen for a model of {million:.3g} M parameters; for BERT-base it is {config.optim.lr:g}"
         notes.append(f"optim.lr {rate:g}, {why}")
     return config.model_copy(update={"optim": config.optim.model_copy(update={"lr": rate})})
 
 
+def _usual_rate(config: FinetuneConfig, model: TorchModel) -> float:
+    """Returns the learning rate of the model's family, or that of its width."""
+    own = model.variant.random_rate if model.variant else None
+    return own or usual_rate(model.config.hidden_size, lora=config.lora.rank is not None)
+
+
 def odd(config: FinetuneConfig, model: TorchModel, train: Sequence[Example]) -> list[str]:
     """Returns warnings about probable mistakes: learning rate, warm-up, number of epochs, label column."""
     warnings = []
-    usual = usual_rate(model.config.hidden_size, lora=config.lora.rank is not None)
+    usual = _usual_rate(config, model)
     if config.optim.lr > ABSURD * usual:
         warnings.append(f"optim.lr is {config.optim.lr:g}; the usual value for models of this size is {usual:g}.")
     warnings += warmup_warnings(config.optim, config.train.steps)

@@ -10,7 +10,7 @@ tokens: text (number of the text, or -1 for a special token), piece (index of th
 T tokens · W sequences · P tokens of a text, each in one of its windows
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +24,8 @@ from bertie.training_facts import TooLong
 SPECIAL_PLACE = -1
 _Text = tuple[list[int], NDArray[np.int32]]
 """The ids of a text, and the start and the end of each token (P, 2)."""
+Neighbors = Callable[[Example], tuple[Sequence[str], Sequence[str]]]
+"""The texts before and after an example."""
 
 
 def encode_places(
@@ -34,18 +36,20 @@ def encode_places(
     too_long: TooLong,
     stride: int,
     max_first: int = 0,
+    around: Neighbors = lambda example: ((), ()),
 ) -> Sequences:
     """Encodes examples in windows of at most `max_length` tokens that start `stride` tokens apart (run_squad.py,
     doc_stride).
 
     max_first: tokens that are kept of each text but the last, at most half a window. Under "truncate" and "error", only
-    the first window is used.
+    the first window is used. around: the sentences before and after a text, whose tokens fill its only window, as
+    many on each side where there are; they are of no text.
     """
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.uint8]] = []
     places: list[NDArray[np.int32]] = []
     windows, long, cut = [0], list[int](), list[int]()
-    for number, texts in enumerate(_texts(examples, tokenizer)):
+    for number, (texts, sides) in enumerate(_texts(examples, tokenizer, around)):
         frame = tokenizer.frames[len(texts) - 1]
         *first, last = texts
         room = max_length - frame.size
@@ -58,17 +62,21 @@ def encode_places(
             long.append(number)
         for start in starts if too_long == "window" else starts[:1]:
             parts = [*slices, slice(start, min(start + room, len(last[0])))]
-            sequence = frame.ids([text[0][part] for text, part in zip(texts, parts, strict=True)])
+            own = [text[0][part] for text, part in zip(texts, parts, strict=True)]
+            before, after = _fitting(*sides, room - len(last[0])) if len(starts) == 1 else ([], [])
+            own[-1] = [*before, *own[-1], *after]
+            sequence = frame.ids(own)
             place = np.zeros((len(sequence), 4), np.int32)
             place[:, 0] = SPECIAL_PLACE
             at = len(frame.gaps[0])
             for i, (text, part) in enumerate(zip(texts, parts, strict=True)):
-                rows = slice(at, at + part.stop - part.start)
+                first_row = at + (len(before) if i + 1 == len(parts) else 0)
+                rows = slice(first_row, first_row + part.stop - part.start)
                 place[rows, 0], place[rows, 1] = i, np.arange(part.start, part.stop)
                 place[rows, 2:] = text[1][part]
                 at = rows.stop + len(frame.gaps[i + 1])
             ids.append(np.array(sequence, np.int32))
-            types.append(np.array(frame.types([part.stop - part.start for part in parts]), np.uint8))
+            types.append(np.array(frame.types([len(text) for text in own]), np.uint8))
             places.append(place)
         windows.append(len(ids))
     place_T4 = np.concatenate(places) if places else np.zeros((0, 4), np.int32)
@@ -76,16 +84,26 @@ def encode_places(
     return replace(Sequences.of_examples(ids, types, windows, long), places=columns, cut=np.array(cut, np.int64))
 
 
-def _texts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[_Text]]:
-    """Tokenizes the texts of each example. A context that several questions share is tokenized once."""
+def _fitting(before: list[int], after: list[int], room: int) -> tuple[list[int], list[int]]:
+    """Returns the end of `before` and the start of `after` that fit in the room, which they share equally."""
+    left = min(len(before), max(room // 2, room - len(after)))
+    return before[len(before) - left :], after[: room - left]
+
+
+def _texts(
+    examples: Sequence[Example], tokenizer: Tokenizer, around: Neighbors
+) -> Iterator[tuple[list[_Text], tuple[list[int], list[int]]]]:
+    """Tokenizes the texts of each example, and those before and after it. A text of several is tokenized once."""
     for begin in range(0, len(examples), 1000):
-        chunk = examples[begin : begin + 1000]
-        unique = list(dict.fromkeys(text for example in chunk for text in example.texts))
+        chunk = [(example.texts, *around(example)) for example in examples[begin : begin + 1000]]
+        unique = list(dict.fromkeys(text for row in chunk for texts in row for text in texts))
         read = {
             text: (pieces.ids, np.array(pieces.offsets, np.int32).reshape(-1, 2))
             for text, pieces in zip(unique, tokenizer.tokenize(unique), strict=True)
         }
-        yield from ([read[text] for text in example.texts] for example in chunk)
+        for own, before, after in chunk:
+            sides = ([i for text in side for i in read[text][0]] for side in (before, after))
+            yield [read[text] for text in own], (next(sides), next(sides))
 
 
 def fullest(encoded: Sequences, text: int) -> Int:

@@ -107,7 +107,8 @@ class TaggingTask(Task):
 
     scheme: the scheme that the tags are converted to before training. strict: how entities are counted
     (metrics/tags.py). unit: the word unit of a text without given words. features: the layers that a BiLSTM reads of a
-    frozen encoder (models/heads/features.py); None: the whole model is trained.
+    frozen encoder (models/heads/features.py); None: the whole model is trained. context: whether sentences around one
+    in its document fill its window (Devlin et al. 2018, 5.3); loss and scores are of the sentence alone.
     """
 
     reads_words = True
@@ -125,6 +126,7 @@ class TaggingTask(Task):
     strict: bool = False
     unit: Literal["word", "character"] = "word"
     features: FeatureKind | None = None
+    context: Literal["sentence", "document"] = "sentence"
 
     def __post_init__(self) -> None:
         if len(self.labels) < 2:
@@ -182,6 +184,11 @@ class TaggingTask(Task):
         unit = "character" if all(end - start == 1 for start, end in spans) else "word"
         scheme = options.get("scheme", "as_given")
         tags = {tag for example in examples for tag in rewrite(example.label, scheme)}
+        if options.get("context") == "document" and not any(any(_neighbors(example)) for example in examples):
+            raise DataError(
+                "context=document needs the documents of the sentences. Divide them in the CoNLL file by lines of "
+                "-DOCSTART-, or omit it."
+            )
         labels = names if tags <= set(names) else tuple(sorted(tags, key=lambda tag: (tag != OUTSIDE, tag)))
         return cls.make(labels, {"unit": unit, **options})
 
@@ -239,7 +246,14 @@ class TaggingTask(Task):
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Sequences:
         """Returns windows over the sentence, each overlapping half of the next."""
-        return encode_places(examples, tokenizer, max_length=max_length, too_long=too_long, stride=max_length // 2)
+        return encode_places(
+            examples,
+            tokenizer,
+            max_length=max_length,
+            too_long=too_long,
+            stride=max_length // 2,
+            around=_neighbors if self.context == "document" else lambda example: ((), ()),
+        )
 
     def targets(self, examples: Sequence[Example], encoded: Sequences) -> Targets:
         """Returns "tag" (T,) int64 and "weight" (T,) float32: 1 for the first tokens of words whose tag is known."""
@@ -321,6 +335,11 @@ class TaggingTask(Task):
             return None
         features = name.removeprefix(FEATURES_PREFIX) if name.startswith(FEATURES_PREFIX) else None
         return cls.make(facts.label_names(name), {**settings, "features": features})
+
+
+def _neighbors(example: Example) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns the sentences before and after an example in its document."""
+    return example.neighbors if isinstance(example, TaggedExample) else ((), ())
 
 
 def words_of(example: Example, unit: str) -> tuple[Span, ...]:

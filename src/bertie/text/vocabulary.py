@@ -94,6 +94,7 @@ def train_vocabulary(
     limit_alphabet: int | None = None,
     unused: int = 0,
     word_splitter: str | None = None,
+    up_to: bool = False,
 ) -> Tokenizer:
     """Trains a tokenizer.
 
@@ -111,6 +112,7 @@ def train_vocabulary(
             Characters of the corpus that are left out are told.
         unused: Number of unused tokens.
         word_splitter: Splitter of `words`, with which the tokenizer then splits texts first.
+        up_to: Whether a vocabulary below `size` is as expected, and needs no warning.
 
     Raises:
         DataError: There are no words.
@@ -178,7 +180,7 @@ def train_vocabulary(
         **({"word_splitter": word_splitter, "package": SpacedWords(word_splitter).package} if word_splitter else {}),
     }
     tokenizer = Tokenizer(engine, settings={**_settings(family, as_published), "bertie": facts}, format=family)
-    if tokenizer.vocab_size < size:
+    if tokenizer.vocab_size < size and not up_to:
         without = " without the characters left out" if left_out else ""
         console.warn(
             f"The vocabulary has {tokenizer.vocab_size:,} tokens instead of {size:,}: the corpus has only "

@@ -7,13 +7,17 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie.platform import UsageError, console
+from bertie.apps.plan.memory import memory_at_use
+from bertie.platform import UsageError, console, quantity
 
 
 def info_command(
     model: Annotated[str | None, typer.Argument(help="Preset, or folder of a model, run or checkpoint.")] = None,
     presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
-    length: Annotated[int, typer.Option(min=1, help="Sequence length in tokens, for the operations per token.")] = 128,
+    length: Annotated[int, typer.Option(min=1, help="Sequence length in tokens, for operations and --batch.")] = 128,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Texts in one call: the memory of prediction, float32 on a CPU.")
+    ] = None,
 ) -> None:
     """Show a model's architecture, parameters, memory, operations and tokenizer.
 
@@ -22,6 +26,7 @@ def info_command(
       bertie info --presets
       bertie info bert-base
       bertie info runs/wiki/model --length 512
+      bertie info bert-base --length 512 --batch 8
     """
     if presets == (model is not None):
         raise UsageError("Name a model folder or a preset, or pass --presets for a list, but not both.")
@@ -33,7 +38,19 @@ def info_command(
             _show_presets([(one.preset, one.layers, one.hidden_size, one.vocab_size, one.parameters) for one in rows])
         return
     facts = bertie.info(model, length=length)
-    console.emit(facts.to_dict()) if console.verbosity.json else _show(facts.rows())
+    if batch is None:
+        console.emit(facts.to_dict()) if console.verbosity.json else _show(facts.rows())
+        return
+    if (most := facts.flops_per_token["length"]) != length:
+        raise UsageError(f"--length is {length:,}; a text of this model has at most {most:,} tokens.")
+    sizes = memory_at_use(facts.config, facts.parameters["total"], length, batch)
+    if not sizes:
+        raise UsageError("The memory of prediction was not measured for this kind of model. Omit --batch.")
+    if console.verbosity.json:
+        console.emit(facts.to_dict() | {"prediction": {"length": length, "batch": batch, "bytes": sizes}})
+        return
+    title = f"peak memory of prediction, {quantity(batch, 'text')} of {quantity(length, 'token')}", "MB"
+    _show([*facts.rows(), title, *((f"  {name}", f"{size / 1e6:,.0f}") for name, size in sizes.items())])
 
 
 def _show_presets(presets: Sequence[tuple[str, int, int, int, int]]) -> None:

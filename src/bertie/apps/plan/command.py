@@ -1,7 +1,7 @@
 """`bertie plan`: the cost of a run before it starts."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +14,7 @@ from bertie.apps import plan as app
 from bertie.apps.cli.options import grouped
 from bertie.apps.cli.shared import option
 from bertie.apps.cli.tables import comma_names
+from bertie.apps.plan.memory import memory_at_use
 from bertie.platform import UsageError, console, quantity
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from bertie.platform import ProcessorCatalog, RunPlan
 
 THIS = "this"
+_BATCHES = (1, 32)  # texts of a call, whose memory is shown
 _UNITS = {"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -147,6 +149,9 @@ def plan_command(
         f"{job.flops:.3g} floating-point operations"
     )
     _show(forecasts, assumptions_of)
+    for length, batch, sizes in _use(run):
+        shown = ", ".join(f"{quantity(size, 'bytes')} ({engine})" for engine, size in sizes.items())
+        console.say(f"Prediction on a CPU, {quantity(batch, 'text')} of {length:,} tokens: {shown}.")
     if best:
         own = f" and {assumptions.catalog}" if assumptions.catalog else ""
         source = f"prices of {known.priced}{own}" if assumptions.price is None else "--price"
@@ -169,7 +174,17 @@ def _facts(plan: "RunPlan") -> dict[str, object]:
         "flops": job.flops,
         "phases": [{**asdict(phase), "flops_per_token": job.flops_parts(phase)} for phase in job.phases],
         "memory": {"bytes": sum(job.peak.values()), **job.peak},
+        "prediction": [{"length": length, "batch": batch, "bytes": sizes} for length, batch, sizes in _use(plan)],
     }
+
+
+def _use(plan: "RunPlan") -> Iterator[tuple[int, int, dict[str, float]]]:
+    """Yields lengths and batches, and the memory of prediction with the model, as far as it was measured."""
+    job = plan.job
+    length = round(max(phase.length for phase in job.phases))
+    for batch in _BATCHES:
+        if sizes := memory_at_use(job.config.flat(), job.parameters, length, batch):
+            yield length, batch, sizes
 
 
 def _as_json(one: "Forecast", assumptions: "Assumptions") -> dict[str, object]:

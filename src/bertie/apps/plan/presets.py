@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import bertie
 from bertie import PretrainConfig
@@ -12,6 +12,7 @@ from bertie.platform import ModelFolder, ProcessorCatalog, RunPlan, console
 
 TOKENS_PER_PARAMETER = 20
 TRIED_S = 30.0  # of trying presets
+_Rows: TypeAlias = list[dict[str, Any]]
 
 
 def presets_within(
@@ -22,7 +23,7 @@ def presets_within(
     seconds: float,
     *,
     tried: bool = False,
-) -> list[dict[str, Any]]:
+) -> _Rows:
     """Returns what fits into some seconds for each preset of the config's family, smallest first.
 
     The schedule is that of the config with other steps. key: of the device in the catalog. tried: whether the
@@ -30,7 +31,7 @@ def presets_within(
     Bertie's own runs (law.py), None far beyond them; beyond: how far. chosen: the largest preset that fits in the
     memory and reads TOKENS_PER_PARAMETER; none where no preset does.
     """
-    rows: list[dict[str, Any]] = []
+    rows: _Rows = []
     plans, device = _sizes(config), known.device(key)
     used_everywhere, count = assumptions.utilization, assumptions.count
     computed = {name: used_everywhere or device.expected_utilization(plan.job, count) for name, plan in plans.items()}

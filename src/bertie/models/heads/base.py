@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.head_config import HeadActivation, RowUnit
-from bertie.nn.bilstm import TextLSTM
+from bertie.nn.bilstm import TextLSTM, read_states
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.layout import Layout, on_rounded
 from bertie.nn.linear import NORMS, Linear
@@ -137,9 +137,8 @@ class Reread(nn.Module):
 
     def forward(self, output: EncoderOutput) -> EncoderOutput:
         """Returns the output with other last hidden states, and without a pooler's vector of the old ones."""
-        return replace(
-            output, last_hidden_state=self.lstm.read(output.last_hidden_state, output.layout), pooler_output=None
-        )
+        states = read_states(self.lstm, output.last_hidden_state, output.layout)
+        return replace(output, last_hidden_state=states, pooler_output=None)
 
 
 def label_reader(config: EncoderConfig) -> nn.Module:

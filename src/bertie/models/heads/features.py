@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Head, Needs
-from bertie.nn.bilstm import TextLSTM
+from bertie.nn.bilstm import TextLSTM, read_states
 from bertie.nn.linear import Linear
 
 _LSTM_WIDTH = 768  # of the paper's BiLSTM, in each direction
@@ -70,5 +70,5 @@ class FeatureHead(Head):
         if self.mix is not None:
             x_TKH = x.unflatten(-1, (len(self.mix), -1))  # type: ignore[no-untyped-call]
             x = (x_TKH * self.mix.softmax(0)[:, None]).sum(-2)
-        logits: Tensor = self.classifier(self.lstm.read(x, output.layout))
+        logits: Tensor = self.classifier(read_states(self.lstm, x, output.layout))
         return logits
