@@ -51,11 +51,6 @@ class Remote:
         """The size of all files."""
         return sum(size for size, _ in self.files.values())
 
-    @property
-    def model(self) -> HubModel:
-        """The same model in the cache."""
-        return HubModel(self.name, self.revision)
-
 
 @dataclass(frozen=True)
 class Uploaded:
@@ -165,7 +160,7 @@ def download_model(remote: Remote) -> Downloaded:
     Raises:
         DataError: A file differs from the hash that the Hub states; it is deleted.
     """
-    hub, here = _library(), remote.model
+    hub, here = _library(), HubModel(remote.name, remote.revision)
     here.discard_damaged(remote.commit, remote.files)
     with _errors(f"{remote.name}@{remote.revision}"):
         for file in remote.files:
