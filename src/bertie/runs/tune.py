@@ -33,9 +33,9 @@ from bertie.runs.finetune_train import take_model
 from bertie.runs.folder import STUDY, RunFolder
 from bertie.runs.folds import FoldPlan
 from bertie.runs.layout import MODEL
-from bertie.runs.models import model_folder
 from bertie.runs.space import PAPER, Range, Space, corners, grid, varied
 from bertie.runs.tune_page import render_tune_page
+from bertie.runs.untrained import start_folder
 from bertie.settings import flatten
 from bertie.tasks.source import steps_of
 from bertie.train import log
@@ -264,7 +264,7 @@ def _contents(config: FinetuneConfig, examples: Examples) -> dict[str, str]:
         name: xxhash.xxh3_128_hexdigest(repr([(e.texts, e.label, e.tabular, e.weight) for e in some]).encode())
         for name, some in texts.items()
     }
-    return {**contents, "model": hash_model_folder(model_folder(config.model))}
+    return {**contents, "model": hash_model_folder(start_folder(config, examples.train))}
 
 
 def _study(
