@@ -10,11 +10,11 @@ from bertie.registry import import_name
 if TYPE_CHECKING:
     from bertie.api.change import convert, extend_vocabulary, grow, shrink, trim_vocabulary
     from bertie.api.corpus import Corpus, build_corpus
+    from bertie.api.datasets import data_sets
     from bertie.api.describe import info, list_families, presets
     from bertie.api.display import progress
     from bertie.api.finetune import finetune, finetune_against, plan_finetune
     from bertie.api.folders import compare, export_checkpoint, verify, write_report
-    from bertie.api.hub import data_sets, download, list_models, upload
     from bertie.api.model import Model, load
     from bertie.api.pretrain import plan_pretrain, pretrain
     from bertie.api.register import register
@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from bertie.apps.probe.api import probe, words
     from bertie.apps.search.api import build_index, open_index
     from bertie.apps.serve.api import serve
+    from bertie.apps.transfer.api import download, upload
     from bertie.models.config import EncoderConfig
+    from bertie.models.names import list_models
     from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.callbacks import Callback, EarlyStopping, StopTraining
@@ -76,10 +78,10 @@ _HOMES = {
     "plan_finetune": "bertie.api.finetune",
     "tune": "bertie.api.tune",
     "plan_pretrain": "bertie.api.pretrain",
-    "data_sets": "bertie.api.hub",
-    "download": "bertie.api.hub",
-    "list_models": "bertie.api.hub",
-    "upload": "bertie.api.hub",
+    "data_sets": "bertie.api.datasets",
+    "download": "bertie.apps.transfer.api",
+    "list_models": "bertie.models.names",
+    "upload": "bertie.apps.transfer.api",
     "grow": "bertie.api.change",
     "info": "bertie.api.describe",
     "list_families": "bertie.api.describe",

@@ -45,6 +45,14 @@ class BertieError(Exception):
         self.message, self.hint = message, hint
         self.code = code or self.code
 
+    @classmethod
+    def with_code(cls, code: str, message: str) -> "BertieError":
+        """Returns an error of the class that has a code."""
+        kinds: list[type[BertieError]] = [cls]
+        for kind in kinds:
+            kinds += kind.__subclasses__()
+        return next(kind for kind in kinds if kind.code == code)(message)
+
     def __str__(self) -> str:
         """Both, with options as the command line has them, or as arguments of Python."""
         text = f"{self.message} {self.hint}".strip()

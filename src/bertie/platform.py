@@ -37,6 +37,7 @@ _MODULES = {
     "metrics.tags": "tag_entities",
     "models.facts": "Facts",
     "models.model": "TorchModel",
+    "models.names": "HubModel",
     "registry": "Registry",
     "report.charts": "Chart Line",
     "report.page": "Html Report",
@@ -58,7 +59,7 @@ _MODULES = {
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
     "ANSWER_SCRIPTS", "NAMED_SETTINGS", "BadRecord", "BertieError", "Bootstrap", "Chart", "Chooses", "Compression",
-    "DataError", "Encoding", "Engine", "Example", "Facts", "File", "FolderKind", "Html", "Line", "Masked",
+    "DataError", "Encoding", "Engine", "Example", "Facts", "File", "FolderKind", "Html", "HubModel", "Line", "Masked",
     "ModelCard", "ModelFolder", "ModelInternals", "OnnxEngine", "PairHead", "PairedDifference", "PlainText",
     "Prediction", "Predictor", "ProcessorCatalog", "Recipe", "Registry", "Report", "RunPlan", "SeedSummary",
     "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps", "TableFormat", "TextPipeline",
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
     from bertie.metrics.tags import tag_entities
     from bertie.models.facts import Facts
     from bertie.models.model import TorchModel
+    from bertie.models.names import HubModel
     from bertie.registry import Registry
     from bertie.report.charts import Chart, Line
     from bertie.report.page import Html, Report

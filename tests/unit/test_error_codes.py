@@ -35,13 +35,22 @@ def test_each_kind_has_a_code_of_its_own_and_is_raised_somewhere() -> None:
     codes = [kind.code for kind in KINDS]
     assert len({*codes}) == len(codes)
     assert all(code.replace("-", "").isalpha() and code.islower() for code in codes)
-    used = {
-        ast.unparse(node.func).removesuffix(".of")
+    calls = [
+        node
         for path in SOURCE.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call)
-    }
-    assert {kind.__name__ for kind in KINDS} <= used
+    ]
+    used = {ast.unparse(node.func).removesuffix(".of") for node in calls}
+    coded = {ast.unparse(node.args[0]) for node in calls if ast.unparse(node.func) == "BertieError.with_code"}
+    assert {kind.__name__ for kind in KINDS if repr(kind.code) not in coded} <= used
+
+
+def test_an_error_of_a_code_is_of_its_class() -> None:
+    for kind in KINDS:
+        error = BertieError.with_code(kind.code, "what is wrong")
+        assert type(error) is kind
+        assert (error.code, str(error)) == (kind.code, "what is wrong")
 
 
 CASES: list[tuple[tuple[str, ...], int, str, str]] = [

@@ -378,7 +378,7 @@ def test_choices_label_sets_and_numbers_are_shown_as_what_they_are():
     ]
     sets = MultiLabelTask(("a", "b"))
     example, answer = Example(("text",), ("b",)), Prediction((), None, {"a": 0.1, "b": 0.4})
-    assert (sets.render(example, answer).truth, sets.render(example, answer).given) == ("b", "none")
+    assert (sets.render(example, answer).truth, sets.render(example, answer).answer) == ("b", "none")
     assert sets.error_score(example, answer) == pytest.approx(-np.log(0.9) - np.log(0.4))
     number = RegressionTask()
     assert number.error_score(Example(("text",), 4.0), Prediction(1.5)) == 2.5

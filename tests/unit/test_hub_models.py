@@ -14,7 +14,6 @@ import pytest
 
 import bertie as library
 from bertie import checksums
-from bertie.api import transfers as remote
 from bertie.errors import DataError, UsageError, speech
 from bertie.models import names
 from fakehub import TOKEN, Hub, running
@@ -198,7 +197,7 @@ def test_an_upload_leaves_the_library_as_it_was(hub, model, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # of the tests
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    assert remote.upload_folder(model, "people/mine").endswith("people/mine")
+    assert library.upload(model, "people/mine").address.endswith("people/mine")
     assert bars.tqdm is own
 
 
@@ -215,7 +214,7 @@ def test_models_that_come_with_bertie_are_names(model, monkeypatch, tmp_path):
     """A folder of models/, in a clone or in the wheel."""
     monkeypatch.setattr(names, "BUNDLED", (tmp_path / "none", model.parent))
     assert names.find_named_model(model.name) == model
-    assert next(names.list_named_models()) == (model.name, "comes with Bertie", True)
+    assert names.list_models()[0] == names.NamedModel(model.name, "comes with Bertie", True)
     assert library.load(model.name).tokenizer is not None
     with monkeypatch.context() as patch:
         patch.setattr(speech, "shell", False)

@@ -209,7 +209,7 @@ def test_wrong_arcs_are_shown() -> None:
     answer = ParsePrediction(((0, "x"), (0, "y")), None, {}, "ab cd", example.spans)
     shown = task.render(example, answer)
     assert task.error_score(example, answer) == 1
-    assert (shown.truth, shown.given, shown.note) == ("ab → cd (x)", "ab → root (x)", "1 of 2 words")
+    assert (shown.truth, shown.answer, shown.note) == ("ab → cd (x)", "ab → root (x)", "1 of 2 words")
     assert [(part.text, bool(part.kind)) for part in shown.texts[0]] == [("ab", True), (" cd", False)]
 
 

@@ -66,7 +66,7 @@ def test_importance_is_the_derivative_of_the_loss_by_a_factor_on_each_head_and_n
         ("down", neuron, slice(neuron, neuron + 1), block.down.weight),
     ):
         slope = (loss(columns, weight, 1 + step) - loss(columns, weight, 1 - step)) / (2 * step) / batch.size
-        assert found.seen[layer, part].importance[number] == pytest.approx(float(slope.abs().sum()), rel=0.02)
+        assert found.inputs[layer, part].importance[number] == pytest.approx(float(slope.abs().sum()), rel=0.02)
 
 
 def test_what_adds_nothing_is_cut_without_a_trace(trained):

@@ -224,7 +224,7 @@ def test_a_flipped_bit_in_a_folder_that_a_run_reads_is_found(home, tmp_path):
     checksums.write_checksums(corpus, "corpus", covered=covered)
     run_pretrain(settings(home, "train.steps=1", corpus=str(corpus)), tmp_path / "run")
     found = {check.name: check for check in verify_folder(tmp_path / "run").checks}
-    assert found["folders read"]["ok"], found
+    assert found["folders read"].ok, found
     assert f"{corpus}: files intact" in found["folders read"].result
     flip(corpus / "card.md")
     bad = [check for check in verify_folder(tmp_path / "run").checks if not check.ok]

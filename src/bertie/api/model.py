@@ -62,7 +62,13 @@ if TYPE_CHECKING:
     from bertie.infer.pseudo import PseudoPerplexity
     from bertie.models.model import TorchModel
 
-WHERE = {"torch_dtype": "precision", "dtype": "precision", "model_name_or_path": "model", "folder": "model"}
+WHERE = {
+    "torch_dtype": "precision",
+    "dtype": "precision",
+    "model_name_or_path": "model",
+    "folder": "model",
+    "repo_id": "name",
+}
 THEIRS: dict[str, str] = {  # arguments of sentence-transformers and transformers
     "normalize_embeddings": "normalize",
     "prompt_name": "prompt",
@@ -74,6 +80,8 @@ THEIRS: dict[str, str] = {  # arguments of sentence-transformers and transformer
     "do_sample": "sample",
     "max_tokens": "max_new_tokens",
     "top_k": "top",
+    "repo_id": "name",
+    "commit_message": "message",
     **WHERE,
 }
 

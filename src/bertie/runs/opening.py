@@ -179,6 +179,13 @@ class ModelFolder:
         return read_public(self.path)
 
     @property
+    def files(self) -> list[str]:
+        """Its files, also of folders inside, with slashes: all but hidden files and its own checksums.json."""
+        names = [path.relative_to(self.path) for path in self.path.rglob("*") if path.is_file()]
+        shown = [name.as_posix() for name in names if not any(part.startswith(".") for part in name.parts)]
+        return sorted({*shown} - {checksums.CHECKSUMS})
+
+    @property
     def identity(self) -> str:
         """A hash of the files that decide the model's answers: all but its card and checksums."""
         return checksums.identity(self.path)

@@ -1,111 +1,11 @@
-"""Models and data sets by name: `bertie.download`, `upload`, `list_models` and `data_sets`."""
+"""Published data sets by name: `bertie.data_sets`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal, overload
 
-from bertie.api import transfers
-from bertie.api.transfers import Downloaded, Remote
-from bertie.errors import DataError, UsageError, arguments
-from bertie.models import names
-from bertie.models.variant import check_no_adapter, read_public
-from bertie.runs.models import model_folder
-from bertie.runs.verify import verify_folder
+from bertie.errors import UsageError, arguments
 from bertie.tasks.datasets import DATASETS, check_dataset
-
-
-@dataclass(frozen=True)
-class NamedModel:
-    """A model that has a name.
-
-    Attributes:
-        name: The name.
-        description: What it is.
-        here: Whether it is on this machine.
-    """
-
-    name: str
-    description: str
-    here: bool
-
-
-@overload
-def download(name: str | Remote, *, dry_run: Literal[False] = False) -> Downloaded: ...
-@overload
-def download(name: str | Remote, *, dry_run: Literal[True]) -> Remote: ...
-@arguments(repo_id="name", model="name")
-def download(name: str | Remote, *, dry_run: bool = False) -> Downloaded | Remote:
-    """Downloads a model of the Hugging Face Hub, for use by name. Files that arrived before are not downloaded again.
-
-    Only weights (safetensors), tokenizer and config are downloaded, to the cache of HF_HOME.
-
-    Args:
-        name: organization/model, or organization/model@revision; or what a dry run returned.
-        dry_run: Whether to return the files and their sizes, and to download nothing.
-
-    Raises:
-        DataError: The model has no weights that can be opened.
-        UsageError: There is no such model, or no network.
-
-    Example:
-        >>> bertie.download("someone/notes", dry_run=True).name
-        'someone/notes'
-        >>> downloaded = bertie.download("someone/notes")
-        >>> bertie.load("someone/notes").can[:3]
-        ('embed', 'similarity', 'fill_mask')
-    """
-    model = transfers.look_up(name, check_no_adapter) if isinstance(name, str) else name
-    return model if dry_run else transfers.download_model(model)
-
-
-@dataclass(frozen=True)
-class Uploaded:
-    """A model on the Hub.
-
-    Attributes:
-        address: Its address.
-        bytes: Size of its files.
-    """
-
-    address: str
-    bytes: int
-
-
-@arguments(folder="model", repo_id="name", commit_message="message")
-def upload(model: str | Path, name: str, *, private: bool = False, message: str = "") -> Uploaded:
-    """Uploads a model folder to the Hugging Face Hub, with its tokenizer and card.
-
-    Args:
-        model: Name or folder of the model.
-        name: Name on the Hub: organization/model.
-        private: Whether to make a new repository private.
-        message: Message of the commit.
-
-    Raises:
-        DataError: The folder is damaged, or no model.
-
-    Example:
-        >>> uploaded = bertie.upload("runs/other", "someone/reviews", private=True)
-        >>> uploaded.bytes > 1_000_000
-        True
-    """
-    folder = model_folder(model)
-    read_public(folder)  # says what is wrong with a folder that is no model
-    if damage := [check.result for check in verify_folder(folder).checks if not check.ok]:
-        raise DataError(f"{damage[0]} Nothing was uploaded.")
-    size = sum((folder / file).stat().st_size for file in transfers.uploaded(folder))
-    return Uploaded(transfers.upload_folder(folder, name, private=private, message=message), size)
-
-
-def list_models() -> list[NamedModel]:
-    """Returns the models that have a name: those that come with Bertie and packages, and those of the Hub's cache.
-
-    Example:
-        >>> [model.name for model in bertie.list_models() if model.here][:3]
-        ['names-en', 'questions-en', 'sentiment-ko']
-    """
-    return [NamedModel(name, text, here) for name, text, here in names.list_named_models()]
 
 
 @dataclass(frozen=True)
