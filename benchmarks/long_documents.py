@@ -36,7 +36,7 @@ SIZES: dict[str, Any] = {
     **{"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512},
     **{"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "initializer_range": 0.05},
 }
-IDS = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}  # of the vocabulary of starter-en
+IDS = {"pad_token_id": 0, "sep_token_id": 3, "eos_token_id": 3}  # of the vocabulary of starter-en
 
 
 @dataclass(frozen=True)

@@ -385,7 +385,7 @@ def memory(korean: bool) -> str:
 
 def long_documents(korean: bool) -> str:
     """One row for each way to read: accuracy by length with its interval, and the costs of the longest documents."""
-    from benchmarks.long_documents import TEST
+    from benchmarks.long_documents import TEST, WAYS
 
     runs: defaultdict[str, dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in lines("long_documents"):
@@ -407,6 +407,8 @@ def long_documents(korean: bool) -> str:
         costs_heads = ("학습, CPU 초", "가장 긴 문서의 예측, CPU 초", "그 최대 메모리, MB")
         heads = ("읽는 방법", *(f"토큰 {length:,}개" for length in lengths), *costs_heads)
     where = f"{last['machine']}, {last['date']}: `python -m benchmarks.long_documents --squad FILE --work WORK`"
+    if missing := ", ".join(way.name for way in WAYS if way.name not in runs):
+        where += f". 재지 않은 것: {missing}" if korean else f". Not measured: {missing}"
     return f"{table(heads, cells)}\n{where}\n"
 
 
