@@ -2,7 +2,16 @@
 
 from dataclasses import replace
 
-from bertie.families.bert import BERT_FIXED_KEYS, BERT_KEYS, BUFFERS, LABEL_ROWS, UNTIED, old_names
+from bertie.families.bert import (
+    BERT_FIXED_KEYS,
+    BERT_KEYS,
+    BUFFERS,
+    LABEL_ROWS,
+    UNTIED,
+    architectures,
+    old_names,
+    sized_bert,
+)
 from bertie.models.codec import WeightTable
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import HeadConfigs, PairConfig
@@ -25,21 +34,11 @@ _BASE = EncoderConfig(  # transformers' defaults, which are the xxlarge model's
 )
 
 
-def _size(layers: int, hidden: int, heads: int) -> EncoderConfig:
-    return replace(
-        _BASE,
-        num_hidden_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=heads,
-        intermediate_size=4 * hidden,
-    )
-
-
 _SIZES = {  # paper, table 1; heads as released
-    "base": _size(12, 768, 12),
-    "large": _size(24, 1024, 16),
-    "xlarge": _size(24, 2048, 16),
-    "xxlarge": _size(12, 4096, 64),
+    "base": sized_bert(12, 768, _BASE),
+    "large": sized_bert(24, 1024, _BASE),
+    "xlarge": replace(sized_bert(24, 2048, _BASE), num_attention_heads=16),
+    "xxlarge": _BASE,
 }
 
 _ATTENTION = "albert.encoder.albert_layer_groups.{}.albert_layers.{}.attention"
@@ -96,15 +95,7 @@ ALBERT = Variant(
         **{f"albert-{name}-v2": shape for name, shape in _SIZES.items()},
     },
     table=_TABLE,
-    architectures={
-        "AlbertModel": (),
-        "AlbertForPreTraining": ("mlm", "pair"),
-        "AlbertForMaskedLM": ("mlm",),
-        "AlbertForSequenceClassification": ("sequence",),
-        "AlbertForMultipleChoice": ("choice",),
-        "AlbertForTokenClassification": ("token",),
-        "AlbertForQuestionAnswering": ("span",),
-    },
+    architectures=architectures("Albert", "mlm", "pair"),
     keys={
         **BERT_KEYS,
         **UNTIED,

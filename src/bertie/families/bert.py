@@ -74,6 +74,19 @@ def old_names(base: str) -> tuple[tuple[str, str], ...]:
     )
 
 
+def architectures(prefix: str, *pretraining: str) -> dict[str, tuple[str, ...]]:
+    """Returns the public classes that much of the family has, and their heads. pretraining: those of ForPreTraining."""
+    return {
+        f"{prefix}Model": (),
+        **({f"{prefix}ForPreTraining": pretraining} if pretraining else {}),
+        f"{prefix}ForMaskedLM": ("mlm",),
+        f"{prefix}ForSequenceClassification": ("sequence",),
+        f"{prefix}ForMultipleChoice": ("choice",),
+        f"{prefix}ForTokenClassification": ("token",),
+        f"{prefix}ForQuestionAnswering": ("span",),
+    }
+
+
 BUFFERS = (r"embeddings\.(position_ids|token_type_ids)$",)  # 0, 1, 2 ... and 0, 0, 0 ..., in older files
 LABEL_ROWS: tuple[WeightRow, ...] = (
     ("heads.token.classifier.*", "classifier.*"),

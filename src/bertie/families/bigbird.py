@@ -9,6 +9,7 @@ from bertie.families.bert import (
     BUFFERS,
     LABEL_ROWS,
     UNTIED,
+    architectures,
     encoder_rows,
     sized_bert,
 )
@@ -60,15 +61,7 @@ BIGBIRD = Variant(
     base=_BASE,
     presets={"bigbird-roberta-base": _BASE, "bigbird-roberta-large": sized_bert(24, 1024, _BASE)},
     table=_TABLE,
-    architectures={
-        "BigBirdModel": (),
-        "BigBirdForPreTraining": ("mlm", "pair"),
-        "BigBirdForMaskedLM": ("mlm",),
-        "BigBirdForSequenceClassification": ("sequence",),
-        "BigBirdForMultipleChoice": ("choice",),
-        "BigBirdForTokenClassification": ("token",),
-        "BigBirdForQuestionAnswering": ("span",),
-    },
+    architectures=architectures("BigBird", "mlm", "pair"),
     keys={
         **BERT_KEYS,
         **UNTIED,

@@ -7,7 +7,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from bertie.errors import DataError
-from bertie.families.bert import BERT_BASE, BERT_KEYS, BUFFERS, LABEL_ROWS, UNTIED, encoder_rows, old_names, sized_bert
+from bertie.families.bert import (
+    BERT_BASE,
+    BERT_KEYS,
+    BUFFERS,
+    LABEL_ROWS,
+    UNTIED,
+    architectures,
+    encoder_rows,
+    old_names,
+    sized_bert,
+)
 from bertie.families.bert import BERT_WEIGHT_TABLE as BERT_TABLE
 from bertie.models.codec import WeightTable
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig
@@ -88,14 +98,7 @@ DEBERTA = Variant(
         "deberta-v2-xlarge": sized_bert(24, 1536, V3).replace(conv_kernel_size=3),
     },
     table=_TABLE,
-    architectures={
-        "DebertaV2Model": (),
-        "DebertaV2ForMaskedLM": ("mlm",),
-        "DebertaV2ForSequenceClassification": ("sequence",),
-        "DebertaV2ForMultipleChoice": ("choice",),
-        "DebertaV2ForTokenClassification": ("token",),
-        "DebertaV2ForQuestionAnswering": ("span",),
-    },
+    architectures=architectures("DebertaV2"),
     keys={
         **{
             ours: key

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bertie.families.bert import BERT_BASE, BUFFERS, LABEL_ROWS, UNTIED, old_names
+from bertie.families.bert import BERT_BASE, BUFFERS, LABEL_ROWS, UNTIED, architectures, old_names
 from bertie.models.codec import WeightTable
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig, SpanConfig
 from bertie.models.kinds import Residual
@@ -65,14 +65,7 @@ DISTILBERT = Variant(
         "distilbert-base-multilingual-cased": replace(_BASE, vocab_size=119_547),
     },
     table=_TABLE,
-    architectures={
-        "DistilBertModel": (),
-        "DistilBertForMaskedLM": ("mlm",),
-        "DistilBertForSequenceClassification": ("sequence",),
-        "DistilBertForMultipleChoice": ("choice",),
-        "DistilBertForTokenClassification": ("token",),
-        "DistilBertForQuestionAnswering": ("span",),
-    },
+    architectures=architectures("DistilBert"),
     keys={
         **same("vocab_size", "max_position_embeddings", "initializer_range", "pad_token_id"),
         "hidden_size": "dim",

@@ -7,7 +7,17 @@ The discriminator is the resulting model. Both are of this family, with differen
 
 from dataclasses import replace
 
-from bertie.families.bert import BERT_FIXED_KEYS, BERT_KEYS, BUFFERS, LABEL_ROWS, UNTIED, encoder_rows, old_names
+from bertie.families.bert import (
+    BERT_FIXED_KEYS,
+    BERT_KEYS,
+    BUFFERS,
+    LABEL_ROWS,
+    UNTIED,
+    architectures,
+    encoder_rows,
+    old_names,
+    sized_bert,
+)
 from bertie.models.codec import WeightTable
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, MaskedLMConfig, SequenceConfig
@@ -27,16 +37,7 @@ _BASE = EncoderConfig(  # the small discriminator, and transformers' defaults
 )
 
 
-def _size(layers: int, hidden: int, embedding: int) -> EncoderConfig:
-    return replace(
-        _BASE,
-        num_hidden_layers=layers,
-        hidden_size=hidden,
-        embedding_size=embedding,
-        num_attention_heads=hidden // 64,
-        intermediate_size=4 * hidden,
-    )
-
+_WIDE = replace(_BASE, embedding_size=768)
 
 _TABLE = WeightTable(
     base="electra.",
@@ -70,21 +71,13 @@ ELECTRA = Variant(
     presets={
         "electra-small-discriminator": _BASE,
         "electra-small-generator": _BASE,
-        "electra-base-discriminator": _size(12, 768, 768),
-        "electra-base-generator": _size(12, 256, 768),
-        "electra-large-discriminator": _size(24, 1024, 1024),
-        "electra-large-generator": _size(24, 256, 1024),
+        "electra-base-discriminator": sized_bert(12, 768, _WIDE),
+        "electra-base-generator": sized_bert(12, 256, _WIDE),
+        "electra-large-discriminator": sized_bert(24, 1024, replace(_BASE, embedding_size=1024)),
+        "electra-large-generator": sized_bert(24, 256, replace(_BASE, embedding_size=1024)),
     },
     table=_TABLE,
-    architectures={
-        "ElectraModel": (),
-        "ElectraForPreTraining": ("rtd",),
-        "ElectraForMaskedLM": ("mlm",),
-        "ElectraForSequenceClassification": ("sequence",),
-        "ElectraForMultipleChoice": ("choice",),
-        "ElectraForTokenClassification": ("token",),
-        "ElectraForQuestionAnswering": ("span",),
-    },
+    architectures=architectures("Electra", "rtd"),
     keys={**BERT_KEYS, **UNTIED, **same("embedding_size"), "choice_dropout": "summary_last_dropout"},
     fixed={**BERT_FIXED_KEYS, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
     recipe={  # paper, table 6 (small)

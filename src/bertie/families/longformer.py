@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from bertie.families.bert import sized_bert
-from bertie.families.roberta import ROBERTA, ROBERTA_PUBLISHED, architectures
+from bertie.families.bert import architectures, sized_bert
+from bertie.families.roberta import ROBERTA, ROBERTA_PUBLISHED
 from bertie.families.roberta import ROBERTA_WEIGHT_TABLE as ROBERTA_TABLE
 from bertie.models.kinds import Window
 from bertie.models.variant import same

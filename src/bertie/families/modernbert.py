@@ -8,7 +8,7 @@ from math import sqrt
 from typing import Any
 
 from bertie.errors import DataError
-from bertie.families.bert import UNTIED
+from bertie.families.bert import UNTIED, architectures
 from bertie.models.codec import WeightTable
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import HeadConfigs, LabelConfig, MaskedLMConfig, SpanConfig
@@ -114,14 +114,7 @@ MODERNBERT = Variant(
         ),
     },
     table=_TABLE,
-    architectures={
-        "ModernBertModel": (),
-        "ModernBertForMaskedLM": ("mlm",),
-        "ModernBertForSequenceClassification": ("sequence",),
-        "ModernBertForMultipleChoice": ("choice",),
-        "ModernBertForTokenClassification": ("token",),
-        "ModernBertForQuestionAnswering": ("span",),
-    },
+    architectures=architectures("ModernBert"),
     keys={
         **same("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
         **same("max_position_embeddings", "initializer_range", "pad_token_id", "sep_token_id", "embedding_dropout"),

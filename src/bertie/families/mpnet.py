@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from bertie.families.bert import UNTIED, encoder_rows, sized_bert
-from bertie.families.roberta import ROBERTA, ROBERTA_BASE, architectures
+from bertie.families.bert import UNTIED, architectures, encoder_rows, sized_bert
+from bertie.families.roberta import ROBERTA, ROBERTA_BASE
 from bertie.models.codec import WeightTable
 from bertie.models.kinds import LearnedRelative
 

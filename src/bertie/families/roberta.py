@@ -13,6 +13,7 @@ from bertie.families.bert import (
     BUFFERS,
     LABEL_ROWS,
     UNTIED,
+    architectures,
     encoder_rows,
     old_names,
     sized_bert,
@@ -58,18 +59,6 @@ ROBERTA_WEIGHT_TABLE = WeightTable(
     ),
     ignored=BUFFERS,
 )
-
-
-def architectures(prefix: str) -> dict[str, tuple[str, ...]]:
-    """The public classes of RoBERTa and of models with another name for RoBERTa."""
-    return {
-        f"{prefix}Model": (),
-        f"{prefix}ForMaskedLM": ("mlm",),
-        f"{prefix}ForSequenceClassification": ("sequence",),
-        f"{prefix}ForMultipleChoice": ("choice",),
-        f"{prefix}ForTokenClassification": ("token",),
-        f"{prefix}ForQuestionAnswering": ("span",),
-    }
 
 
 ROBERTA = Variant(

@@ -89,6 +89,13 @@ class EncoderShape(Protocol):
     def plain_embeddings(self) -> bool: ...  # noqa: D102
 
 
+class _Unconditional:
+    """What kinds share that go with all others."""
+
+    def check(self, config: EncoderShape) -> None:
+        """Accepts every config."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Learned:
     """A learned vector for each of max_position_embeddings positions, added to the word embeddings. Devlin et al.
@@ -189,7 +196,7 @@ class Disentangled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sinusoidal:
+class Sinusoidal(_Unconditional):
     """Fixed sines and cosines of each position, added to the word embeddings. Vaswani et al. 2017, 3.5.
 
     Texts can have any length. The vectors have the norm sqrt(size / 2); rescale_embeddings=true scales words to the
@@ -197,9 +204,6 @@ class Sinusoidal:
     """
 
     kind: Literal["sinusoidal"] = "sinusoidal"
-
-    def check(self, config: EncoderShape) -> None:
-        """Accepts every config."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,23 +232,17 @@ class Rotary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NoPositions:
+class NoPositions(_Unconditional):
     """No positions, or positions in the attention itself (XLNet). Texts can have any length."""
 
     kind: Literal["none"] = "none"
 
-    def check(self, config: EncoderShape) -> None:
-        """Accepts every config."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class Full:
+class Full(_Unconditional):
     """Every token attends to all tokens of its sequence."""
 
     kind: Literal["full"] = "full"
-
-    def check(self, config: EncoderShape) -> None:
-        """Accepts every config."""
 
     def tokens_seen(self, layer: int, length: float) -> float:
         """Returns the maximum number of tokens that a token attends to."""
@@ -481,13 +479,10 @@ class Convolutional(_Special):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unshared:
+class Unshared(_Unconditional):
     """Each layer has its own weights."""
 
     kind: Literal["none"] = "none"
-
-    def check(self, config: EncoderShape) -> None:
-        """Accepts every config."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -506,14 +501,11 @@ class Groups:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tokens:
+class Tokens(_Unconditional):
     """Tokens of a text, and nothing else."""
 
     kind: Literal["tokens"] = "tokens"
     feature_size: ClassVar[None] = None
-
-    def check(self, config: EncoderShape) -> None:
-        """Accepts every config."""
 
 
 @dataclass(frozen=True, kw_only=True)
