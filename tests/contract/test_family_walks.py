@@ -81,6 +81,7 @@ WALKS = (
     Walk("visualbert-tiny", "pair"),
     Walk("vilbert-tiny", "tagging"),
     Walk("lxmert-tiny", "pair"),
+    Walk("lstm", "tagging", MASKED, RELATIVE),
 )
 BPE, UNIGRAM = ("--algorithm", "bpe"), ("--algorithm", "unigram")
 OTHER = (  # families with special tokens of their own, on a vocabulary with [CLS] and [SEP]
@@ -206,7 +207,7 @@ def opens_there(folder: Path) -> None:
     architecture = json.loads((folder / "config.json").read_text())["architectures"][0]
     if not hasattr(transformers, architecture):
         assert ours.variant is not None
-        assert ours.variant.model_type in ("elmo", "vilbert")
+        assert ours.variant.model_type in ("elmo", "vilbert", "static")
         return
     if json.loads((folder / "config.json").read_text())["model_type"].startswith(OWN_TYPE):
         with pytest.raises(ValueError, match=OWN_TYPE):

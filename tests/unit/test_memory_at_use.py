@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.memory import MODELS, said
+from bertie import info
 from toys import CommandLine
 
 ROWS = [json.loads(line) for line in (Path(__file__).parents[2] / "benchmarks/results/memory.jsonl").open()]
@@ -26,10 +27,12 @@ def test_more_texts_take_more_memory_up_to_one_pass() -> None:
 
 def test_the_command_prints_the_memory_of_each_engine(bertie: CommandLine) -> None:
     shown = bertie.good("info", "bert-mini", "--length", 512, "--batch", 64)
-    assert "peak memory of prediction, 64 texts of 512 tokens" in shown
+    assert "prediction, torch" in shown
     assert "prediction" not in bertie.good("info", "bert-mini")
-    sizes = json.loads(bertie.good("info", "mpnet-base", "--batch", 1, "--json"))["prediction"]["bytes"]
-    assert set(sizes) == {"torch"}  # the native library has no relative positions
+    sizes = json.loads(bertie.good("info", "mpnet-base", "--batch", 1, "--json"))["memory_bytes"]
+    assert {name for name in sizes if "prediction" in name} == {"prediction, torch"}, "no native library for MPNet"
+    facts = info("mpnet-base", batch=1)
+    assert facts.memory_bytes == sizes
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """What models and families are: `bertie.info`, `bertie.presets` and `bertie.list_families`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
@@ -9,11 +9,15 @@ from bertie.errors import arguments
 from bertie.files import Json
 from bertie.models import count, families
 from bertie.models.config import EncoderConfig
+from bertie.registry import Later
 from bertie.runs.models import model_folder
 from bertie.runs.planning import extra_flops
 from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer
 
+MEMORY_AT_USE = Later[Callable[[EncoderConfig, int, int, int], Mapping[str, float]]](
+    "bertie.apps.plan.memory", "known_memory_at_use"
+)
 _FIELDS_SHOWN = (
     10  # fields of EncoderConfig that are always shown; of the others, those in which a model is not plain BERT
 )
@@ -77,7 +81,7 @@ class ModelInfo:
         tokenizer: vocab_size, special and fingerprint; None without a tokenizer.
         config: The settings of the encoder.
         parameters: Part -> number of weights, and their total.
-        memory_bytes: Use -> bytes of weights, gradients and moments.
+        memory_bytes: Use -> bytes of weights, gradients and moments; of prediction, of the whole process.
         flops_per_token: The operations of a token.
     """
 
@@ -135,16 +139,17 @@ class ModelInfo:
 
 
 @arguments()
-def info(model: str | Path, *, length: int = 128) -> ModelInfo:
+def info(model: str | Path, *, length: int = 128, batch: int | None = None) -> ModelInfo:
     """Returns a model's architecture, parameters, memory, operations and tokenizer.
 
     Args:
         model: Name of a preset, or name or folder of a model, a run or a checkpoint.
-        length: Sequence length in tokens, for the operations per token.
+        length: Sequence length in tokens, for the operations per token and for `batch`.
+        batch: Texts in one call: adds the peak memory of a process that predicts, in float32 on a CPU, by engine.
 
     Raises:
         DataError: The folder is damaged.
-        UsageError: There is no such model or preset.
+        UsageError: There is no such model or preset, or the memory of its prediction is not known.
 
     Example:
         >>> facts = bertie.info("bert-base", length=512)
@@ -161,7 +166,13 @@ def info(model: str | Path, *, length: int = 128) -> ModelInfo:
         parts = count.parameters(config) | heads
         architecture, labels, weights = loaded.public.get("architectures"), [*loaded.labels], str(report)
         tokenizer = _tokenizer(folder)
-    total, length = sum(parts.values()), min(length, config.max_length)
+    total = sum(parts.values())
+    # weights and gradients in float32 and AdamW's two moments; activations come on top
+    memory = {"inference float32": 4 * total, "inference bf16": 2 * total, "training AdamW": 16 * total}
+    if batch is not None:
+        sizes = MEMORY_AT_USE.found()(config, total, length, batch)
+        memory |= {f"prediction, {engine}": round(size) for engine, size in sizes.items()}
+    length = min(length, config.max_length)
     extra = extra_flops(folder, config, length)
     predicted = 0.0 if extra else count.predictions_per_token(config)
     flops = count.forward_flops(config, length=length, predicted=predicted)
@@ -174,8 +185,7 @@ def info(model: str | Path, *, length: int = 128) -> ModelInfo:
         tokenizer,
         config.flat(),
         parts | {"total": total},
-        # weights and gradients in float32 and AdamW's two moments; activations come on top
-        {"inference float32": 4 * total, "inference bf16": 2 * total, "training AdamW": 16 * total},
+        memory,
         {
             "length": length,
             "forward": sum(forward),

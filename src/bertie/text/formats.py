@@ -109,6 +109,7 @@ BERT_FORMAT = Format(
         "electra",
         "mobilebert",
         "elmo",
+        "static",
         "nomic_bert",
         "visual_bert",
         "vilbert",

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 import bertie
-from bertie.apps.plan.memory import memory_at_use
-from bertie.platform import UsageError, console, quantity
+from bertie.platform import UsageError, console
 
 
 def info_command(
@@ -37,20 +36,8 @@ def info_command(
         else:
             _show_presets([(one.preset, one.layers, one.hidden_size, one.vocab_size, one.parameters) for one in rows])
         return
-    facts = bertie.info(model, length=length)
-    if batch is None:
-        console.emit(facts.to_dict()) if console.verbosity.json else _show(facts.rows())
-        return
-    if (most := facts.flops_per_token["length"]) != length:
-        raise UsageError(f"--length is {length:,}; a text of this model has at most {most:,} tokens.")
-    sizes = memory_at_use(facts.config, facts.parameters["total"], length, batch)
-    if not sizes:
-        raise UsageError("The memory of prediction was not measured for this kind of model. Omit --batch.")
-    if console.verbosity.json:
-        console.emit(facts.to_dict() | {"prediction": {"length": length, "batch": batch, "bytes": sizes}})
-        return
-    title = f"peak memory of prediction, {quantity(batch, 'text')} of {quantity(length, 'token')}", "MB"
-    _show([*facts.rows(), title, *((f"  {name}", f"{size / 1e6:,.0f}") for name, size in sizes.items())])
+    facts = bertie.info(model, length=length, batch=batch)
+    console.emit(facts.to_dict()) if console.verbosity.json else _show(facts.rows())
 
 
 def _show_presets(presets: Sequence[tuple[str, int, int, int, int]]) -> None:

@@ -13,6 +13,9 @@ constants are fitted to benchmarks/results/memory.jsonl. Imports no torch.
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from bertie import EncoderConfig
+from bertie.platform import UsageError
+
 _Config: TypeAlias = Mapping[str, Any]  # the settings of an encoder, by their public names
 _RUNTIME = {"torch": 272e6, "native": 66e6}  # Python, libraries and tokenizer; with a torch for CPUs
 _WORK = 18e6  # of kernels, at the first pass
@@ -45,6 +48,15 @@ def memory_at_use(config: _Config, parameters: int, length: int, batch: int) -> 
         sizes["native"] = _RUNTIME["native"] + weights + max(1.05 * weights, arena)
     elif kinds[1] in _READ_BY_LIBRARY:
         sizes["native"] = _RUNTIME["torch"] + 2 * weights + arena
+    return sizes
+
+
+def known_memory_at_use(config: EncoderConfig, parameters: int, length: int, batch: int) -> dict[str, float]:
+    """Returns the same. Raises UsageError for a kind that was not measured, or more tokens than a text can have."""
+    if length > config.max_length:
+        raise UsageError(f"length is {length:,}; a text of this model has at most {config.max_length:,} tokens.")
+    if not (sizes := memory_at_use(config.flat(), parameters, length, batch)):
+        raise UsageError("The memory of prediction was not measured for this kind of model. Omit batch.")
     return sizes
 
 
