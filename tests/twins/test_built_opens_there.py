@@ -24,8 +24,7 @@ SIZES: dict[str, Any] = {
 CLASSES = [
     pytest.param(variant, architecture, id=architecture)
     for name, variant in families.VARIANTS.items()
-    if name
-    not in ("elmo", "vilbert", "lxmert", "static")  # not there; LXMERT needs regions: test_lxmert.py
+    if name not in ("elmo", "vilbert", "lxmert", "static")  # not there; LXMERT needs regions: test_lxmert.py
     for architecture in variant.architectures
 ]
 

@@ -16,8 +16,7 @@ OUTPUTS = {"sequence": 3, "token": 5, "span": 2, "choice": 1}
 OF_TASKS = [
     pytest.param(name, architecture, id=architecture)
     for name, variant in families.VARIANTS.items()
-    if name
-    not in ("elmo", "static", "vilbert", "lxmert", "visual_bert")  # not there, or with regions
+    if name not in ("elmo", "static", "vilbert", "lxmert", "visual_bert")
     for architecture, heads in variant.architectures.items()
     if set(heads) & OUTPUTS.keys() and "decoder" not in heads
 ]
