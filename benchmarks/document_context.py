@@ -8,7 +8,6 @@ original files; the others are joined to the one before. A run is a line of resu
 """
 
 import argparse
-import datetime
 import re
 from collections.abc import Iterator
 from itertools import islice
@@ -57,10 +56,10 @@ def main() -> None:
     folder = options.data_dir / "tagging" / "conll2003"
     train = write_part(folder / "train.txt", options.examples, options.work / "train.conll")
     dev = write_part(folder / "valid.txt", options.dev, options.work / "dev.conll")
-    facts = harness.machine("cpu")
+    conditions = harness.conditions()
     shared = {
         **{name: getattr(options, name) for name in ("model", "examples", "dev", "max_length", "epochs")},
-        "machine": f"{facts['processor']}, {facts['threads']} threads, torch {facts['torch']}",
+        "machine": conditions["machine"],
     }
     done = [{name: row[name] for name in (*shared, "context", "seed")} for row in read_lines(options.results)]
     for seed in range(options.seeds):
@@ -81,7 +80,7 @@ def main() -> None:
             )
             add_line(
                 options.results,
-                {**row, "f1": round(run.scores["f1"], 4), "date": datetime.date.today().isoformat()},
+                {**row, "f1": round(run.scores["f1"], 4), "date": conditions["date"]},
             )
 
 

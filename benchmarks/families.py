@@ -12,10 +12,9 @@ results/families.jsonl. A pre-training that is in WORK is not repeated.
 """
 
 import argparse
-import datetime
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ import bertie
 from benchmarks import harness
 from benchmarks.cells import NEVER, finetuned, measured
 from benchmarks.result_lines import add_line, read_lines
-from benchmarks.results import ROWS, config_of, read_row, spaced
+from benchmarks.results import ROWS, examples_of
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluation.baselines import baselines
 from bertie.models import families
@@ -201,11 +200,7 @@ class Table:
     @cached_property
     def examples(self) -> dict[str, Examples]:
         """The examples of each task."""
-        parts = {}
-        for name in self.tasks:
-            read = read_row(ROWS[name], config_of(ROWS[name], "", self.data_dir, 0))
-            parts[name] = replace(read, train=spaced(read.train, EXAMPLES), dev=spaced(read.dev, DEV), notes=[])
-        return parts
+        return examples_of(self.tasks, self.data_dir, EXAMPLES, DEV)
 
     def peer(self, peer: Peer, seed: int) -> Path:
         """Returns the folder of a peer, which is made first."""
@@ -316,12 +311,10 @@ def main() -> None:
         *(options.corpus, options.data_dir, options.work, options.size, options.tokens),
         *(tuple(options.rates), tuple(options.tasks)),
     )
-    facts = harness.machine("cuda" if torch.cuda.is_available() else "cpu")
     shared = {
         "size": table.size,
         "budget": table.tokens,
-        "machine": f"{facts.get('gpu', facts['processor'])}, {facts['threads']} threads, torch {facts['torch']}",
-        "date": datetime.date.today().isoformat(),
+        **harness.conditions("cuda" if torch.cuda.is_available() else "cpu"),
     }
     known = {(one["size"], one["budget"], one["row"], one["seed"]) for one in read_lines(options.results)}
     for seed in range(options.seeds):

@@ -4,6 +4,7 @@ A `Runner` does a fixed amount of work each time it is called and says how much;
 round, and `summary` turns the rounds into a median with its spread and ratios against the first runner.
 """
 
+import datetime
 import io
 import json
 import os
@@ -162,6 +163,13 @@ def read_lines(path: Path | None) -> list[dict[str, Any]]:
                     f"{path}:{number} is not a row of measurements. Delete the line, or choose another file."
                 ) from None
     return rows
+
+
+def conditions(device: str = "cpu") -> dict[str, str]:
+    """Returns the machine and the date, as lines of results have them."""
+    facts = machine(device)
+    where = f"{facts.get('gpu', facts['processor'])}, {facts['threads']} threads, torch {facts['torch']}"
+    return {"machine": where, "date": datetime.date.today().isoformat()}
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:

@@ -10,7 +10,6 @@ passage is first. Equal scores count as half.
 """
 
 import argparse
-import datetime
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -214,8 +213,7 @@ def main() -> None:
     rng = random.Random(options.seed)
     tested = {name: pairs(kind, PAIRS, rng) for name, kind in KINDS.items()}
     passages = sorted({text for some in tested.values() for pair in some for text in (pair.right, pair.wrong)})
-    facts = harness.machine()
-    machine = f"{facts['processor']}, {facts['threads']} threads, torch {facts['torch']}"
+    conditions = harness.conditions()
     known = {(one["ranking"], one["seed"]) for one in read_lines(RESULTS)}
     for name, make in rankings(options, passages):
         if (name, options.seed) in known:
@@ -223,7 +221,7 @@ def main() -> None:
         score = make()
         shares = {kind: right_first(score, some) for kind, some in tested.items()}
         line = {"ranking": name, "seed": options.seed, "pairs": PAIRS, **shares}
-        add_line(RESULTS, {**line, "machine": machine, "date": datetime.date.today().isoformat()})
+        add_line(RESULTS, {**line, **conditions})
 
 
 if __name__ == "__main__":

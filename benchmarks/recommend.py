@@ -10,10 +10,9 @@ results/recommend.jsonl.
 """
 
 import argparse
-import datetime
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -30,7 +29,6 @@ from benchmarks.result_lines import add_line, read_lines
 RESULTS = Path(__file__).parent / "results" / "recommend.jsonl"
 LENGTH, BATCH, RATE, TOP = 64, 64, 1e-4, 10
 PAIRS, ASKED = 8_000, 20  # pairs that are learned; items of a reader that ask
-Readers = Mapping[str, list[int]]
 Scores = NDArray[np.float32]
 Ranking = Callable[[int], Scores]
 """The scores of all items for one that was read, (I,)."""
@@ -137,6 +135,11 @@ def trained(items: Items, model: str, seed: int, folder: Path) -> Path:
     return folder
 
 
+def by_trained(items: Items, model: str, seed: int, folder: Path) -> Ranking:
+    """Returns the similarity of the vectors of a model that was trained on pairs."""
+    return by_vectors(items, trained(items, model, seed, folder))
+
+
 def rows_of(items: Items, models: Sequence[str], work: Path, seed: int) -> dict[str, Callable[[], Ranking]]:
     """Returns what makes the scores of each row."""
     rows: dict[str, Callable[[], Ranking]] = {
@@ -147,10 +150,8 @@ def rows_of(items: Items, models: Sequence[str], work: Path, seed: int) -> dict[
     for model in models:
         name = Path(model).name
         rows[f"{name}, as it is"] = partial(by_vectors, items, model)
-        place = work.with_name(f"{work.name}-{name}-{seed}")
-        rows[f"{name}, trained on pairs"] = lambda model=model, place=place: by_vectors(  # type: ignore[misc]
-            items, trained(items, model, seed, place)
-        )
+        folder = work / f"{items.name}-{name}-{seed}"
+        rows[f"{name}, trained on pairs"] = partial(by_trained, items, model, seed, folder)
     return rows
 
 
@@ -165,13 +166,11 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    facts = harness.machine("cuda" if torch.cuda.is_available() else "cpu")
-    machine = f"{facts.get('gpu', facts['processor'])}, {options.threads} threads, torch {facts['torch']}"
-    shared = {"data": options.data.name, "machine": machine, "date": datetime.date.today().isoformat()}
+    shared = {"data": options.data.name, **harness.conditions("cuda" if torch.cuda.is_available() else "cpu")}
     known = {(one["data"], one["row"], one["seed"]) for one in read_lines(options.results)}
     for seed in range(options.seeds):
         items = Items(options.data, seed)
-        for row, make in rows_of(items, options.models, options.work / items.name, seed).items():
+        for row, make in rows_of(items, options.models, options.work, seed).items():
             if (items.name, row, seed) not in known:
                 add_line(options.results, {"row": row, "seed": seed, **shared, **items.recall(make(), seed)})
 

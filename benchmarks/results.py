@@ -338,6 +338,15 @@ def spaced(examples: list[Example], most: int | None) -> list[Example]:
     return examples if most is None else baselines.spaced_examples(examples, most)
 
 
+def examples_of(names: Iterable[str], data_dir: Path, train: int, dev: int) -> dict[str, Examples]:
+    """Returns the examples of rows, at most so many of each part, evenly spaced."""
+    parts = {}
+    for name in names:
+        read = read_row(ROWS[name], config_of(ROWS[name], "", data_dir, 0))
+        parts[name] = replace(read, train=spaced(read.train, train), dev=spaced(read.dev, dev), notes=[])
+    return parts
+
+
 def _side(
     way: Callable[[ResultSpec], Callable[[Prepared, int], tuple[float, float]]],
 ) -> Callable[[ResultSpec, FinetuneConfig, int | None], dict[str, Any]]:

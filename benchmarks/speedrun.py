@@ -15,7 +15,7 @@ import datetime
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ import bertie
 from benchmarks import harness
 from benchmarks.cells import NEVER, finetuned, measured
 from benchmarks.result_lines import add_line, read_lines
-from benchmarks.results import ROWS, config_of, read_row, spaced
+from benchmarks.results import ROWS, examples_of
 from bertie.errors import DataError, Stopped, UsageError, nearest
 from bertie.files import read_json
 from bertie.models import families
@@ -219,12 +219,7 @@ class Table:
     @cached_property
     def data(self) -> dict[str, Examples]:
         """The examples of each task."""
-        parts = {}
-        for name in self.tasks:
-            read = read_row(ROWS[name], config_of(ROWS[name], "", self.data_dir, 0))
-            train, dev = spaced(read.train, self.examples), spaced(read.dev, DEV)
-            parts[name] = replace(read, train=train, dev=dev, notes=[])
-        return parts
+        return examples_of(self.tasks, self.data_dir, self.examples, DEV)
 
     def folder(self, row: str) -> Path:
         """Returns the folder of a row's runs."""
