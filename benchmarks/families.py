@@ -12,8 +12,9 @@ results/families.jsonl. A pre-training that is in WORK is not repeated.
 """
 
 import argparse
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,7 +42,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.train.schedule import usual_rate
 
 RESULTS = Path(__file__).parent / "results" / "families.jsonl"
-BERT, RANDOM, COUNTS = "BERT", "random weights", "word counts"
+BERT, IB_BERT, RANDOM, COUNTS = "BERT", "IB-BERT, MobileBERT's teacher", "random weights", "word counts"
 SIZES = {"tiny": (2, 128), "small": (6, 384)}  # layers, hidden size
 TASKS = ("sst2", "conll2003", "stsb", "nsmc")
 EXAMPLES, DEV = 4_000, 1_000  # of a task, evenly spaced
@@ -64,9 +65,14 @@ class Row:
     objectives: Values | None = None
 
 
-def rows_of(size: str, teacher: Path) -> list[Row]:
-    """Returns the pre-trained rows at a size. teacher: the folder of the row BERT, from which DistilBERT learns."""
+def rows_of(size: str, model_of: Callable[[str], Path]) -> list[Row]:
+    """Returns the pre-trained rows at a size. model_of: returns the model folder of an earlier row, a teacher's."""
     layers, width = SIZES[size]
+    # twice BERT's layers; inside, half of the width (published: a quarter), and in the teacher twice the width
+    deep = {"num_hidden_layers": 2 * layers, "embedding_size": width // 2}
+    narrow = {**deep, "bottleneck_size": width // 2, "intermediate_size": width}
+    wide = {**deep, "bottleneck_size": 2 * width, "intermediate_size": 8 * width}
+    teacher = {"teacher": str(model_of(IB_BERT)), "weight": 1, "cosine": 0}
     half = list(range(0, layers, 2))
     return [
         Row(BERT, "bert-base-cased"),
@@ -82,21 +88,20 @@ def rows_of(size: str, teacher: Path) -> list[Row]:
             "DistilBERT",
             "distilbert-base-uncased",
             {"num_hidden_layers": len(half)},
-            {"distil": {"teacher": str(teacher), "layers": half}},
+            {"distil": {"teacher": str(model_of(BERT)), "layers": half}},
         ),
         Row("ModernBERT", "ModernBERT-base"),
         Row("DeBERTa", "deberta-v3-base"),
         Row("MPNet", "mpnet-base"),
         Row("NomicBERT", "nomic-bert-2048"),
-        Row(  # twice BERT's layers; inside, half of the width, of which a quarter is published
-            "MobileBERT",
+        Row("MobileBERT", "mobilebert-uncased", narrow),
+        Row(IB_BERT, "ib-bert-large", wide),
+        Row("MobileBERT, taught words", "mobilebert-uncased", narrow, {"distil": teacher}),
+        Row(
+            "MobileBERT, taught layers",
             "mobilebert-uncased",
-            {
-                "num_hidden_layers": 2 * layers,
-                "bottleneck_size": width // 2,
-                "intermediate_size": width,
-                "embedding_size": width // 2,
-            },
+            narrow,
+            {"distil": {**teacher, "features": 1, "attention": 1}},
         ),
         Row(  # each direction has half of the width
             "ELMo",
@@ -150,12 +155,12 @@ class Table:
         return self.work / f"{self.size}-{self.tokens}"
 
     def rows(self, seed: int) -> list[Row]:
-        """Returns the pre-trained rows; DistilBERT learns from the BERT of the same seed."""
-        return rows_of(self.size, self.run_of(BERT, seed, self.rates[0]) / MODEL)
+        """Returns the pre-trained rows; students learn from the teachers of the same seed."""
+        return rows_of(self.size, lambda row: self.run_of(row, seed, self.rates[0]) / MODEL)
 
     def run_of(self, row: str, seed: int, rate: float) -> Path:
         """Returns the folder of a pre-training run."""
-        return self.folder / f"{row.lower().replace(' ', '-').replace(',', '')}-{rate:g}-{seed}"
+        return self.folder / f"{re.sub(r'[^a-z0-9]+', '-', row.lower())}-{rate:g}-{seed}"
 
     def tokenizer(self, preset: str) -> Path:
         """Returns the folder of a vocabulary of the family's kind, trained on the corpus first if it is not there."""

@@ -350,7 +350,7 @@ def families(korean: bool, size: str) -> str:
         cells.append((name, *cost, *shown, str(len(runs))))
     heads = ("row", "M parameters", "TFLOP", "CPU s", "SST-2", "CoNLL-2003", "STS-B", "NSMC", "seeds")
     first = next(iter(rows.values()))[0]
-    missing = [row.name for row in rows_of(size, Path()) if row.name not in rows]
+    missing = [row.name for row in rows_of(size, Path) if row.name not in rows]
     note = f"\n{first['budget'] / 1e6:g} million tokens a row, {first['machine']}, {first['date']}: "
     note += f"`python -m benchmarks.families --size {size} --tokens {first['budget']}`\n"
     note += f"\nNot measured at this size: {'; '.join(missing)}.\n" if missing else ""

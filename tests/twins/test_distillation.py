@@ -12,6 +12,7 @@ from bertie.errors import DataError, UsageError
 from bertie.models import families
 from bertie.models import vocabulary_loss as loss
 from bertie.models.batch import Batch
+from bertie.models.kinds import Bottleneck
 from bertie.objectives import MaskedLM
 from bertie.order import Draws, key
 from bertie.train.step import backward
@@ -97,3 +98,70 @@ def test_a_narrower_student_learns_from_soft_targets_alone():
     model = student(objective, hidden_size=16)
     report = objective.loss(model, objective.forward(model, batch_of(objective)), batch_of(objective))
     assert set(report) == {"distil"}
+
+
+ALIKE = {"hidden_size": 32, "num_attention_heads": 2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+OF_LAYERS = {"teacher": "teacher", "weight": 0, "cosine": 0, "features": 1.0, "attention": 2.0}
+
+
+def bottleneck(folder="teacher", seed=5, **changes):
+    layer = Bottleneck(**{"bottleneck_size": 16, "num_feedforward_networks": 2, **changes.pop("layer", {})})
+    shape = families.config("mobilebert-uncased", **{**NANO, **ALIKE, "embedding_size": 8, **changes})
+    return families.build(shape.replace(layer=layer), heads=MaskedLM().heads, variant="mobilebert", seed=seed)
+
+
+def wide(folder="teacher", **changes):
+    layer = {"bottleneck_size": 48, "shared_bottleneck": False, "num_feedforward_networks": 1}
+    return bottleneck(
+        **{"num_hidden_layers": 4, "norm_type": "layer", "layer": layer, "intermediate_size": 96} | changes
+    )
+
+
+def test_layers_learn_from_their_layers():
+    """MobileBERT, 3.4: squared differences of feature maps and the divergence of attention, by layers that are even."""
+    objective = objectives.build_objective({"mlm": {}, "distil": OF_LAYERS}).load_dependencies(wide)
+    model, other, batch = bottleneck(seed=6).train(), wide().eval(), batch_of(objective)
+    objective.prepare(model, 6)
+    report = objective.loss(model, objective.forward(model, batch), batch)
+    with torch.no_grad():
+        theirs = other.encode(batch, output_hidden_states=True, output_attentions=True)
+    ours = model.encode(batch, output_hidden_states=True, output_attentions=True)
+    features = attention = 0
+    for i, j in ((0, 1), (1, 3)):
+        states, targets = (x.hidden_states[n + 1] for x, n in ((ours, i), (theirs, j)))
+        features += (states - targets).square().mean(-1).sum()
+        probs, wanted = ours.attentions[i], theirs.attentions[j]
+        for row, length in enumerate((12, 30, 7)):
+            p, q = wanted[row, :, :length, :length], probs[row, :, :length, :length]
+            attention += (p * (p.log() - q.log())).sum(-1).mean(0).sum()
+    torch.testing.assert_close(report["features"].total, features, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(report["attention"].total, attention, rtol=1e-4, atol=1e-5)
+    assert set(report) == {"mlm", "features", "attention"}
+    assert report["features"].count == report["attention"].count == 49
+    assert (report["features"].weight, report["attention"].weight) == (1.0, 2.0)
+    report["features"].total.backward(retain_graph=True)
+    report["attention"].total.backward()
+    assert all(p.grad is not None for name, p in model.encoder.named_parameters() if ".qk." in name)
+    assert all(p.grad is None for p in objective.parts[1].loaded.parameters())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"num_hidden_layers": 3}, "a number that divides 4"),
+        ({"hidden_size": 16}, r"objectives\.distil\.features=0"),
+        ({"num_attention_heads": 4}, r"equally many heads.*objectives\.distil\.attention=0"),
+        ({"attention_probs_dropout_prob": 0.1}, r"model_overrides\.attention_probs_dropout_prob=0"),
+    ],
+)
+def test_layers_that_cannot_be_compared_are_named(changes, message):
+    objective = objectives.build_objective({"distil": OF_LAYERS}).load_dependencies(wide)
+    with pytest.raises(UsageError, match=message):
+        objective.prepare(bottleneck(**changes), 0)
+
+
+def test_weights_that_teach_nothing_are_refused():
+    with pytest.raises(UsageError, match="one of them above"):
+        objectives.build_objective({"distil": {"teacher": "teacher", "weight": 0, "cosine": 0}})
+    with pytest.raises(UsageError, match="rtd and distil both run the model"):
+        objectives.build_objective({"rtd": {}, "distil": OF_LAYERS})

@@ -7,9 +7,12 @@ import parity
 import pytest
 import torch
 import transformers
+from torch.nn import functional as F
 
 from bertie.families.mobilebert import MOBILEBERT
 from bertie.models import families
+from bertie.models.kinds import Bottleneck
+from bertie.nn.layout import Packed
 
 TINY: dict[str, Any] = {
     **parity.TINY,
@@ -32,6 +35,8 @@ def test_same_numbers(architecture: str, tmp_path: Path) -> None:
         {"num_feedforward_networks": 1, "hidden_act": "gelu"},
         {"classifier_activation": False},
         {"embedding_size": 20},
+        # their embeddings have a layer normalization with the default epsilon of torch
+        {"normalization_type": "layer_norm", "layer_norm_eps": 1e-5, "num_feedforward_networks": 1},
     ],
 )
 def test_its_own_choices(changes: dict[str, Any], tmp_path: Path) -> None:
@@ -59,6 +64,37 @@ def test_sizes() -> None:
     """As `transformers` counts its default, which has a pooler; the published model reads the first token itself."""
     assert parity.parameters("mobilebert-uncased", pooler_dense=True) == 24_844_544
     assert parity.parameters("mobilebert-uncased") == 24_844_544 - (512 * 512 + 512)
+
+
+def test_the_teacher_of_the_paper(tmp_path: Path) -> None:
+    """Table 1: 293 million parameters. transformers has no layer whose queries read hidden states directly."""
+    assert parity.parameters("ib-bert-large", pooler=False) == pytest.approx(293e6, rel=0.005)
+    small = {"vocab_size": 50, "num_hidden_layers": 2, "hidden_size": 16, "intermediate_size": 40}
+    layer = Bottleneck(bottleneck_size=32, shared_bottleneck=False)
+    config = families.config("ib-bert-large", **small, embedding_size=8).replace(layer=layer)
+    model = families.build(config, variant="mobilebert", seed=3).eval()
+    families.save(model, tmp_path)
+    again, report = families.load(tmp_path)
+    assert not report.fresh
+    assert again.config == model.config
+    batch = parity.inputs(config)
+    with torch.no_grad():
+        parity.close(
+            again.eval().encoder(**batch).last_hidden_state, model.encoder(**batch).last_hidden_state, "read again"
+        )
+    hidden = torch.randn(5, 16)
+    one = model.encoder.layers[0]
+    plan = Packed.from_lengths(torch.tensor([5]))
+    with torch.no_grad():
+        states, _ = one(hidden, plan, None)
+        narrow = one.input_norm(one.input(hidden))
+        q, k = (x.view(5, 4, 8).transpose(0, 1) for x in one.attention.qk(hidden).chunk(2, -1))
+        v = one.attention.value(hidden).view(5, 4, 8).transpose(0, 1)
+        context = ((q @ k.mT / 8**0.5).softmax(-1) @ v).transpose(0, 1).flatten(1)
+        x = one.attention_norm(narrow + one.attention.output(context))
+        x = one.output_norm(x + one.down(F.gelu(one.up(x))))
+        expected = one.widen_norm(hidden + one.widen(x))
+    parity.close(states, expected, "figure 1 (b)")
 
 
 def test_published_names() -> None:

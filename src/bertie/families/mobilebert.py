@@ -22,6 +22,14 @@ _BASE = replace(  # paper, table 1
     trigram_embeddings=True,
     heads=HeadConfigs(mlm=MaskedLMConfig(mlm_widened=True)),
 )
+_IB_BERT = replace(  # paper, table 1: the teacher, whose layers are wide inside and whose vectors are as MobileBERT's
+    _BASE,
+    layer=Bottleneck(bottleneck_size=1024, shared_bottleneck=False),
+    intermediate_size=4096,
+    hidden_act="gelu",
+    hidden_dropout_prob=0.1,
+    norm_type="layer",
+)
 
 _LAYER = "mobilebert.encoder.layer.{}"
 
@@ -73,7 +81,7 @@ MOBILEBERT = Variant(
     source="Sun et al. 2020, arXiv:2004.02984",
     tokenizer="wordpiece",
     base=_BASE,
-    presets={"mobilebert-uncased": replace(_BASE, pooler_dense=False)},
+    presets={"mobilebert-uncased": replace(_BASE, pooler_dense=False), "ib-bert-large": _IB_BERT},
     table=_TABLE,
     architectures={
         "MobileBertModel": (),
@@ -90,14 +98,15 @@ MOBILEBERT = Variant(
         **same("embedding_size", "num_feedforward_networks"),
         "bottleneck_size": "intra_bottleneck_size",
         "bottleneck_attention": "use_bottleneck_attention",
+        "shared_bottleneck": "key_query_shared_bottleneck",
         "pooler_dense": "classifier_activation",
+        "norm_type": "normalization_type",
     },
+    values={"norm_type": (("affine", "no_norm"), ("layer", "layer_norm"))},
     fixed={
         "tie_word_embeddings": True,
         "use_bottleneck": True,
-        "key_query_shared_bottleneck": True,
         "trigram_input": True,
-        "normalization_type": "no_norm",
     },
     recipe={  # paper, 4.2, after 240,000 steps of learning from the teacher's layers
         "objectives": {"mlm": {"rate": 0.15}, "nsp": {}},

@@ -126,9 +126,9 @@ def _layer(config: EncoderConfig) -> int:
         feed_forward = _ups(config) * _linear(h, i, layer.bias) + _linear(i, h, layer.bias)
         return _attention(config) + of_global + feed_forward + 2 * norm * h
     b = layer.bottleneck_size
-    value = b if layer.bottleneck_attention else h
-    narrow = 2 * (_linear(h, b) + norm * b)
-    attention = 3 * _linear(b, b) + _linear(value, b) + norm * b
+    query, value = layer.attention_inputs(h)
+    narrow = (1 + layer.shared_bottleneck) * (_linear(h, b) + norm * b)
+    attention = 2 * _linear(query, b) + _linear(value, b) + _linear(b, b) + norm * b
     feed_forward = layer.num_feedforward_networks * (_linear(b, i) + _linear(i, b) + norm * b)
     return narrow + attention + feed_forward + _linear(b, h) + norm * h
 
@@ -158,8 +158,9 @@ def forward_flops(
     if isinstance(layer, Bottleneck):
         b = inside = layer.bottleneck_size
         networks = layer.num_feedforward_networks
-        hidden_layer = h * b + 4 * b * b if layer.bottleneck_attention else 2 * h * b + 3 * b * b + h * b
-        projections = hidden_layer + b * h
+        query, value = layer.attention_inputs(h)
+        narrow = 1 if layer.bottleneck_attention else 1 + layer.shared_bottleneck
+        projections = (narrow + 1) * h * b + (2 * query + value + b) * b
     read = h if config.heads.mlm.mlm_widened else e
     head = {"masked-LM head": predicted * (2 * h * read + 2 * read * config.vocab_size)}
     if not config.heads.lm.lm_transform:

@@ -423,6 +423,9 @@ class Bottleneck(_Special):
     """Size inside a layer."""
     bottleneck_attention: bool = False
     """Whether the inputs of attention pass the bottleneck, including the values."""
+    shared_bottleneck: bool = True
+    """Whether queries and keys pass a bottleneck of their own. False: they are made of the hidden states, as in the
+    paper's teacher."""
     num_feedforward_networks: int = 1
     """Number of consecutive feed-forward networks in a layer."""
 
@@ -431,6 +434,8 @@ class Bottleneck(_Special):
         within("bottleneck_size", self.bottleneck_size, 1, MAX_SETTING)
         within("num_feedforward_networks", self.num_feedforward_networks, 1, MOST_LAYERS)
         _divides("bottleneck_size", self.bottleneck_size, config.num_attention_heads)
+        if self.bottleneck_attention and not self.shared_bottleneck:
+            raise DataError("bottleneck_attention=true needs shared_bottleneck=true: its files have both bottlenecks.")
         if not isinstance(config.attention, Full):
             raise DataError(f"layer=bottleneck needs attention=full, but this model has {config.attention.kind}.")
         if config.hidden_act in GATED_ACTIVATIONS:
@@ -442,6 +447,12 @@ class Bottleneck(_Special):
     def attention_size(self, config: EncoderShape) -> int:
         """Returns the total size of all attention heads."""
         return self.bottleneck_size
+
+    def attention_inputs(self, hidden_size: int) -> tuple[int, int]:
+        """Returns the sizes of what queries and keys are made of, and of what values are made of."""
+        if self.bottleneck_attention:
+            return self.bottleneck_size, self.bottleneck_size
+        return self.bottleneck_size if self.shared_bottleneck else hidden_size, hidden_size
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,9 @@ _Activation = Callable[[Tensor], Tensor]
 class BottleneckLayer(nn.Module):
     """As nn/layer.py's Layer, but attention and several feed-forward networks have the size `bottleneck_size`.
 
-    narrow_attention: whether all inputs of attention pass the bottleneck, including values (the paper's tiny model).
+    attention_inputs: sizes of what queries and keys are made of, and of what values are made of: H or b. With b twice,
+    all pass the bottleneck (the paper's tiny model). shared: whether queries and keys may pass one of their own. With
+    neither, and b > H, the layer is that of the paper's teacher, figure 1 (b).
     """
 
     def __init__(
@@ -37,7 +39,8 @@ class BottleneckLayer(nn.Module):
         *,
         activation: _Activation,
         num_feedforward: int = 4,
-        narrow_attention: bool = False,
+        attention_inputs: tuple[int, int],
+        shared: bool = True,
         norm_type: NormType = "affine",
         eps: float = 1e-12,
         dropout_p: float = 0.0,
@@ -48,12 +51,15 @@ class BottleneckLayer(nn.Module):
         def norm(size: int) -> nn.Module:
             return NORMS[norm_type](size, eps)
 
-        self.activation, self.dropout_p, self.narrow_attention = activation, dropout_p, narrow_attention
+        self.activation, self.dropout_p = activation, dropout_p
+        self.narrow_attention = attention_inputs == (bottleneck_size, bottleneck_size)
         self.input, self.input_norm = Linear(hidden_size, bottleneck_size), norm(bottleneck_size)
         # where attention is narrow, public files have this one all the same and nobody reads it
-        self.shared, self.shared_norm = Linear(hidden_size, bottleneck_size), norm(bottleneck_size)
-        value_size = bottleneck_size if narrow_attention else hidden_size
-        self.attention = BottleneckAttention(bottleneck_size, value_size, num_heads, dropout_p=attention_dropout_p)
+        self.shared = Linear(hidden_size, bottleneck_size) if shared else None
+        self.shared_norm = norm(bottleneck_size) if shared else None
+        self.attention = BottleneckAttention(
+            bottleneck_size, attention_inputs, num_heads, dropout_p=attention_dropout_p
+        )
         self.attention_norm = norm(bottleneck_size)
         self.ffn = nn.ModuleList(
             _FeedForward(bottleneck_size, intermediate_size, activation, norm(bottleneck_size))
@@ -77,8 +83,10 @@ class BottleneckLayer(nn.Module):
         narrow = self.input_norm(self.input(hidden))
         if self.narrow_attention:
             seeking, values = narrow, narrow
-        else:
+        elif self.shared is not None and self.shared_norm is not None:
             seeking, values = self.shared_norm(self.shared(hidden)), hidden
+        else:
+            seeking, values = hidden, hidden
         x, probs = self.attention(seeking, values, layout, bias, cache=cache, output_attentions=output_attentions)
         x = self.attention_norm(layout.kept(narrow) + x)
         for feed_forward in self.ffn:
@@ -88,13 +96,13 @@ class BottleneckLayer(nn.Module):
 
 
 class BottleneckAttention(nn.Module):
-    """Self-attention with queries and keys from one vector, and values from another."""
+    """Self-attention with queries and keys from one vector, and values from another. inputs: the sizes of both."""
 
-    def __init__(self, size: int, value_size: int, num_heads: int, *, dropout_p: float = 0.0) -> None:
+    def __init__(self, size: int, inputs: tuple[int, int], num_heads: int, *, dropout_p: float = 0.0) -> None:
         super().__init__()
         self.num_heads, self.dropout_p = num_heads, dropout_p
-        self.qk = Linear(size, 2 * size, parts=2)
-        self.value = Linear(value_size, size)
+        self.qk = Linear(inputs[0], 2 * size, parts=2)
+        self.value = Linear(inputs[1], size)
         self.output = Linear(size, size)
 
     def forward(
@@ -107,7 +115,7 @@ class BottleneckAttention(nn.Module):
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """seeking (..., b), values (..., b or H) -> (..., b), and the probabilities (B, N, Q, K) on request."""
+        """seeking (..., b or H), values (..., b or H) -> (..., b), and the probabilities (B, N, Q, K) on request."""
         fused = torch.cat([self.qk(seeking), self.value(values)], -1)
         q_BNQD, k_BNKD, v_BNKD = split_heads(layout.rectangle(fused), 3, self.num_heads)
         if cache is not None:

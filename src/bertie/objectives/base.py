@@ -159,6 +159,12 @@ class Sum(Objective):
         if len(on_tokens) > 1:
             without = ", ".join(f"objectives.{name}=null" for name in on_tokens[:-1])
             raise UsageError(f"{' and '.join(on_tokens)} both change the tokens. Choose one: {without}.")
+        own = [part.name for part in self.parts if part.own_forward]
+        if len(own) > 1:
+            raise UsageError(
+                f"{' and '.join(own)} both run the model in a way of their own. Choose one of them; distil without "
+                "features and attention does not."
+            )
         if {"hidden", "plm"} <= set(names):  # its output has the predicted tokens alone
             raise UsageError(
                 "hidden needs the states of all tokens, and plm has none. Choose one: objectives.hidden=null."

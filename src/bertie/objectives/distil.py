@@ -1,16 +1,19 @@
 """Distillation: a smaller model learns the probabilities and the hidden states of a teacher. Sanh et al. 2019, 2.
 
     objectives: {mlm: {weight: 2}, nsp: null, distil: {teacher: models/bert-base, layers: [0, 2, 4, 7, 9, 11]}}
+    objectives: {mlm: {}, nsp: null, distil: {teacher: models/ib-bert, cosine: 0, features: 1, attention: 1}}
 
 Its two losses, in addition to masked LM, are those of DistilBERT: soft targets (the teacher's probabilities of all
-vocabulary entries at a temperature), and the cosine between the last hidden states of both models. The teacher reads
-the same masked batch as the student, without dropout. The objective adds no labels.
+vocabulary entries at a temperature), and the cosine between the last hidden states of both models. Two more are those
+of MobileBERT (Sun et al. 2020, 3.4), for each layer: its hidden states, and its attention. With fewer layers than the
+teacher's, a student's layer learns from the last one of an equal share of them (Jiao et al. 2020, 3.1). The teacher
+reads the same masked batch as the student, without dropout. The objective adds no labels.
 
-B sequences · T real tokens of the batch · N compared tokens · H hidden size
+B sequences · T real tokens of the batch · N compared tokens · H hidden size · A heads · S longest sequence
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -26,6 +29,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads import HEADS
+from bertie.models.kinds import Bottleneck, Full, Residual
 from bertie.models.loss import right
 from bertie.models.model import TorchModel
 from bertie.models.surgery import take_layers
@@ -44,17 +48,25 @@ class Distillation(Objective):
     """Learns from a teacher. Weights and temperature are those of DistilBERT's code (distillation/README.md)."""
 
     name: ClassVar[str] = "distil"
-    whole_run: ClassVar[tuple[str, ...]] = ("teacher", "temperature", "weight", "cosine", "positions", "layers")
+    whole_run: ClassVar[tuple[str, ...]] = (
+        *("teacher", "temperature", "weight", "cosine", "features", "attention", "positions", "layers"),
+    )
 
     teacher: str = field(default="", repr=False)  # no batch changes with it; its weights are in the run's identity
     """Folder of the teacher. It needs a masked-LM head and the student's vocabulary."""
     temperature: float = 2.0
     """Temperature of the softmax of teacher and student. Source: DistilBERT's code, train.py."""
     weight: float = 5.0
-    """Weight of the loss of the soft targets. Source: DistilBERT's code, README.md."""
+    """Weight of the loss of the soft targets; 0: none. Source: DistilBERT's code, README.md."""
     cosine: float = 1.0
     """Weight of the cosine loss of hidden states. With 0, hidden sizes may differ. Source: DistilBERT's code,
     README.md."""
+    features: float = 0.0
+    """Weight of the mean squared difference of each layer's hidden states. Hidden sizes must be equal. Source:
+    MobileBERT, 3.4; there 1."""
+    attention: float = 0.0
+    """Weight of the divergence of each layer's attention. Numbers of heads must be equal. Source: MobileBERT, 3.4;
+    there 1."""
     positions: Literal["all", "masked"] = "all"
     """Positions of the soft targets: all tokens, or only the masked positions of mlm, which is faster. Source:
     DistilBERT's code, train.py, restrict_ce_to_mask."""
@@ -65,10 +77,19 @@ class Distillation(Objective):
     loaded: TorchModel | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0 or not self.weight > 0 or not self.cosine >= 0:
-            raise UsageError("distil.temperature and distil.weight must be above 0, distil.cosine 0 or more.")
+        weights = (self.weight, self.cosine, self.features, self.attention)
+        if not self.temperature > 0 or not all(weight >= 0 for weight in weights) or not any(weights):
+            raise UsageError(
+                "distil.temperature must be above 0. distil.weight, cosine, features and attention must be 0 or more, "
+                "and one of them above."
+            )
         if self.positions not in ("all", "masked"):
             raise WrongValue(f"distil.positions is {self.positions!r}; it must be all or masked.")
+
+    @property
+    def own_forward(self) -> bool:  # type: ignore[override]
+        """Whether all layers are compared, whose states and attention the encoder then returns."""
+        return bool(self.features or self.attention)
 
     @property
     def reads(self) -> dict[str, str]:
@@ -101,8 +122,41 @@ class Distillation(Objective):
                 f"The hidden size of {self.teacher} is {theirs.hidden_size:,}, and the student's "
                 f"{ours.hidden_size:,}. The cosine loss needs equal sizes: objectives.distil.cosine=0."
             )
+        self._check_layers(ours, theirs)
         if self.layers:
             self._start(model)
+
+    def _check_layers(self, ours: EncoderConfig, theirs: EncoderConfig) -> None:
+        """Raises UsageError where layers are compared that cannot be."""
+        both = (ours, theirs)
+        if self.own_forward and theirs.num_hidden_layers % ours.num_hidden_layers:
+            raise UsageError(
+                f"{self.teacher} has {theirs.num_hidden_layers} layers, and the student "
+                f"{ours.num_hidden_layers}. Layers are compared in equal shares: choose a number that divides "
+                f"{theirs.num_hidden_layers}, or omit distil.features and distil.attention."
+            )
+        if self.features and ours.hidden_size != theirs.hidden_size:
+            raise UsageError(
+                f"The hidden size of {self.teacher} is {theirs.hidden_size:,}, and the student's "
+                f"{ours.hidden_size:,}. distil.features needs equal sizes: objectives.distil.features=0."
+            )
+        full = all(isinstance(one.attention, Full) and isinstance(one.layer, Residual | Bottleneck) for one in both)
+        if self.attention and (ours.num_attention_heads != theirs.num_attention_heads or not full):
+            raise UsageError(
+                f"The attention of {self.teacher} and of the student cannot be compared: both need full attention and "
+                "equally many heads. Omit it: objectives.distil.attention=0."
+            )
+        if self.attention and ours.attention_probs_dropout_prob:
+            raise UsageError(
+                "distil.attention compares probabilities, and dropout would set some of the student's to 0. Turn it "
+                "off: model_overrides.attention_probs_dropout_prob=0."
+            )
+
+    def forward(self, model: TorchModel, batch: Batch) -> EncoderOutput:
+        """Runs the encoder, with what the loss reads of its layers."""
+        if not self.own_forward:
+            return super().forward(model, batch)
+        return model.encode(batch, output_hidden_states=True, output_attentions=bool(self.attention))
 
     def _start(self, student: TorchModel) -> None:
         """Copies layers, embeddings and vocabulary head. The pooler and the heads of other objectives keep random
@@ -145,29 +199,40 @@ class Distillation(Objective):
         return {"teacher": sum(forward_flops(self.loaded.config, length=length, predicted=shares["distil"]).values())}
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Returns N for the soft targets and T for the cosine loss."""
+        """Returns N for the soft targets and T for the other losses."""
         soft = batch.tokens if self.positions == "all" else len(batch.labels["mlm_positions"])
-        return {"distil": soft} | ({"cosine": batch.tokens} if self.cosine else {})
+        others = [name for name in ("cosine", "features", "attention") if getattr(self, name)]
+        return ({"distil": soft} if self.weight else {}) | dict.fromkeys(others, batch.tokens)
 
     def loss(self, model: TorchModel, output: EncoderOutput, batch: Batch) -> LossReport:
-        """Returns the Kullback-Leibler divergence from the teacher's probabilities, and one minus the cosine."""
+        """Returns the divergence from the teacher's probabilities, one minus the cosine, and the losses of layers,
+        which are summed over layers."""
         teacher = self._teacher.to(output.last_hidden_state.device)
         teacher.compute_dtype = model.compute_dtype
         with torch.no_grad():
-            theirs_TH = teacher.encode(batch).last_hidden_state
-        ours, theirs_TH = output.last_hidden_state.flatten(0, -2), theirs_TH.flatten(0, -2)
+            theirs = self.forward(teacher, batch)
         real = None if batch.input_ids.ndim == 1 else batch.where(batch.host.layout.mask())
-        places = batch.labels["mlm_positions"] if self.positions == "masked" else real
-        student_NH, teacher_NH = (x if places is None else x[places] for x in (ours, theirs_TH))
-        with torch.no_grad():
-            theirs = decoder(teacher, teacher_NH)
-        soft, agreed = soft_targets_loss(decoder(model, student_NH), theirs, temperature=self.temperature)
-        counts = self.counts(batch.host)
-        report = {"distil": LossTerm(soft, counts["distil"], agreed, self.weight)}
+        counts, report = self.counts(batch.host), dict[str, LossTerm]()
+        if self.weight:
+            places = batch.labels["mlm_positions"] if self.positions == "masked" else real
+            student_NH, teacher_NH = (rows_of(x.last_hidden_state, places) for x in (output, theirs))
+            with torch.no_grad():
+                targets = decoder(teacher, teacher_NH)
+            soft, agreed = soft_targets_loss(decoder(model, student_NH), targets, temperature=self.temperature)
+            report["distil"] = LossTerm(soft, counts["distil"], agreed, self.weight)
         if self.cosine:
-            ours, theirs_TH = (x.float() if real is None else x[real].float() for x in (ours, theirs_TH))
-            apart = 1 - F.cosine_similarity(ours, theirs_TH, dim=-1)
+            ours_TH, theirs_TH = (rows_of(x.last_hidden_state, real).float() for x in (output, theirs))
+            apart = 1 - F.cosine_similarity(ours_TH, theirs_TH, dim=-1)
             report["cosine"] = LossTerm(apart.sum(), counts["cosine"], weight=self.cosine)
+        if self.features:
+            pairs = layer_pairs(output.all_states[1:], theirs.all_states[1:])
+            squares = [F.mse_loss(rows_of(x, real).float(), rows_of(y, real).float()) for x, y in pairs]
+            total = torch.stack(squares).sum() * counts["features"]
+            report["features"] = LossTerm(total, counts["features"], weight=self.features)
+        if self.attention:
+            pairs = layer_pairs(output.attentions or (), theirs.attentions or ())
+            total = torch.stack([attention_divergence(*pair, output.layout.mask()) for pair in pairs]).sum()
+            report["attention"] = LossTerm(total, counts["attention"], weight=self.attention)
         return report
 
     @property
@@ -175,6 +240,25 @@ class Distillation(Objective):
         if self.loaded is None:
             raise UsageError("The teacher is not loaded. Call `load_dependencies` first.")
         return self.loaded
+
+
+def rows_of(states: Tensor, places: Tensor | None) -> Tensor:
+    """Returns the rows of tokens; places: their flattened positions, None: all. (..., H) -> (N, H)"""
+    rows = states.flatten(0, -2)
+    return rows if places is None else rows[places]
+
+
+def layer_pairs(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Returns each layer of the student with the last one of its share of the teacher's layers."""
+    share = len(theirs) // len(ours)
+    return list(zip(ours, theirs[share - 1 :: share], strict=True))
+
+
+def attention_divergence(ours_BASS: Tensor, theirs_BASS: Tensor, mask_BS: Tensor) -> Tensor:
+    """Returns the sum over real tokens of the mean over heads of KL(theirs || ours), in nats. float32 scalar"""
+    logs_BASS = ours_BASS.float().clamp_min(torch.finfo(torch.float32).tiny).log()
+    apart_BS = F.kl_div(logs_BASS, theirs_BASS.float(), reduction="none").sum(-1).mean(1)
+    return (apart_BS * mask_BS).sum()
 
 
 def decoder(model: TorchModel, hidden: Tensor) -> LogitOperands:
