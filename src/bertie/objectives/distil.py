@@ -256,8 +256,11 @@ def layer_pairs(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> list[tuple[
 
 def attention_divergence(ours_BASS: Tensor, theirs_BASS: Tensor, mask_BS: Tensor) -> Tensor:
     """Returns the sum over real tokens of the mean over heads of KL(theirs || ours), in nats. float32 scalar"""
-    logs_BASS = ours_BASS.float().clamp_min(torch.finfo(torch.float32).tiny).log()
-    apart_BS = F.kl_div(logs_BASS, theirs_BASS.float(), reduction="none").sum(-1).mean(1)
+    ours_BASS, theirs_BASS = (
+        F.normalize(x.float(), p=1, dim=-1) for x in (ours_BASS, theirs_BASS)
+    )  # bf16's add up to 0.99
+    logs_BASS = ours_BASS.clamp_min(torch.finfo(torch.float32).tiny).log()
+    apart_BS = F.kl_div(logs_BASS, theirs_BASS, reduction="none").sum(-1).mean(1)
     return (apart_BS * mask_BS).sum()
 
 
