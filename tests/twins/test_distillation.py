@@ -146,15 +146,14 @@ def test_layers_learn_from_their_layers():
     assert all(p.grad is None for p in objective.parts[1].loaded.parameters())
 
 
-def test_the_divergence_of_attention_in_half_precision_is_none_or_more():
-    """Probabilities in bfloat16 add up to 1 only about; without care, sums over heads and tokens were below 0."""
-    generator = torch.Generator().manual_seed(0)
-    scores = torch.randn(4, 2, 40, 40, generator=generator)
-    near = (scores + 0.01 * torch.randn(scores.shape, generator=generator)).bfloat16().softmax(-1)
-    divergence = attention_divergence(near, scores.bfloat16().softmax(-1), torch.ones(4, 40, dtype=torch.bool))
-    assert divergence >= 0
-    exact = attention_divergence(scores.softmax(-1), scores.softmax(-1), torch.ones(4, 40, dtype=torch.bool))
-    assert exact.abs() < 1e-4
+@pytest.mark.parametrize("length", [3, 12, 40])
+def test_the_divergence_of_attention_in_half_precision(length):
+    """In bfloat16, twelve times 1/12 are 1.002: taken as they are, these rows diverge by -0.0005, and three by 0.002."""
+    scores = torch.zeros(1, 1, 1, length)
+    scores[..., 0] = 0.01
+    even = torch.full((1, 1, 1, length), 1 / length)
+    divergence = attention_divergence(scores.softmax(-1).bfloat16(), even.bfloat16(), torch.ones(1, 1))
+    assert 0 <= divergence < 1e-4
 
 
 @pytest.mark.parametrize(
