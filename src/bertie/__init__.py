@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     from bertie.apps.probe.api import probe, words
     from bertie.apps.search.api import build_index, open_index
     from bertie.apps.serve.api import serve
+    from bertie.apps.track.trackers import MLflow, TensorBoard, Trackio, WandB
     from bertie.apps.transfer.api import download, upload
     from bertie.models.config import EncoderConfig
     from bertie.models.names import list_models
     from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.callbacks import Callback, EarlyStopping, StopTraining
-    from bertie.train.trackers import MLflow, TensorBoard, Trackio, WandB
 
 _HOMES = {
     "Callback": "bertie.train.callbacks",
@@ -52,17 +52,17 @@ _HOMES = {
     "EarlyStopping": "bertie.train.callbacks",
     "EncoderConfig": "bertie.models.config",
     "FinetuneConfig": "bertie.runs.config",
-    "MLflow": "bertie.train.trackers",
+    "MLflow": "bertie.apps.track.trackers",
     "Model": "bertie.api.model",
     "Predictions": "bertie.api.results",
     "PretrainConfig": "bertie.runs.config",
     "Run": "bertie.api.run",
     "Scores": "bertie.api.scores",
     "StopTraining": "bertie.train.callbacks",
-    "TensorBoard": "bertie.train.trackers",
+    "TensorBoard": "bertie.apps.track.trackers",
     "Tokenizer": "bertie.text.tokenizer",
-    "Trackio": "bertie.train.trackers",
-    "WandB": "bertie.train.trackers",
+    "Trackio": "bertie.apps.track.trackers",
+    "WandB": "bertie.apps.track.trackers",
     "build_corpus": "bertie.api.corpus",
     "build_index": "bertie.apps.search.api",
     "compare": "bertie.api.folders",

@@ -9,8 +9,8 @@ import bertie
 from bertie import objectives
 from bertie.apps.cli.table import app
 from bertie.errors import DataError, UsageError
-from bertie.infer import pseudo
-from bertie.infer.pseudo import pseudo_perplexity
+from bertie.infer import perplexity
+from bertie.infer.perplexity import text_perplexity
 from bertie.models import families
 from bertie.runs.weights import load_model
 from bertie.text.vocabulary import count_words, train_vocabulary
@@ -42,7 +42,7 @@ def test_a_file_says_what_the_function_says(folder, tmp_path):
     assert "3 texts, 19 words" in shown.stdout
     found = json.loads(run(folder, tmp_path / "texts.txt", "--json", "--device", "cpu").stdout)
     with one_thread():
-        expected = pseudo_perplexity(load_model(folder), TEXTS)
+        expected = text_perplexity(load_model(folder), TEXTS)
     assert found["per_token"] == pytest.approx(expected.per_token, rel=1e-5)
     assert (found["texts"], found["words"], found["left_out"], found["skipped"]) == (3, 19, 0, {})
 
@@ -50,15 +50,15 @@ def test_a_file_says_what_the_function_says(folder, tmp_path):
 def test_batches_of_several_texts_are_texts_one_by_one(folder, monkeypatch):
     model = load_model(folder)
     with one_thread():
-        together = pseudo_perplexity(model, TEXTS)
-        monkeypatch.setattr(pseudo, "_PASS_TOKENS", 1)  # every reading by itself
-        alone = pseudo_perplexity(model, TEXTS)
+        together = text_perplexity(model, TEXTS)
+        monkeypatch.setattr(perplexity, "_PASS_TOKENS", 1)  # every reading by itself
+        alone = text_perplexity(model, TEXTS)
     assert together.per_token == pytest.approx(alone.per_token, rel=1e-5)
 
 
 def test_a_stream_is_not_held(folder, monkeypatch):
     """No more texts are read ahead than fit into a batch."""
-    monkeypatch.setattr(pseudo, "_PASS_TOKENS", 64)
+    monkeypatch.setattr(perplexity, "_PASS_TOKENS", 64)
     read, most = 0, 0
 
     def texts():
@@ -67,16 +67,16 @@ def test_a_stream_is_not_held(folder, monkeypatch):
             read += 1
             yield text
 
-    score = pseudo._scores
+    score = perplexity._scores
 
-    def watched(engine, rows, mask_id):
+    def watched(engine, head, rows, mask_id):
         nonlocal most
         most = max(most, sum(len(row.ids) for row in rows))
-        return score(engine, rows, mask_id)
+        return score(engine, head, rows, mask_id)
 
-    monkeypatch.setattr(pseudo, "_scores", watched)
+    monkeypatch.setattr(perplexity, "_scores", watched)
     with one_thread():
-        assert pseudo_perplexity(load_model(folder), texts()).texts == read == 15
+        assert text_perplexity(load_model(folder), texts()).texts == read == 15
     assert 0 < most <= 64
 
 
@@ -102,4 +102,4 @@ def test_what_cannot_be_scored_is_said(folder, tmp_path):
     model.save_pretrained(plain)
     found = run(plain, tmp_path / "empty.txt")
     assert isinstance(found.exception, UsageError)
-    assert "masked-LM head" in str(found.exception)
+    assert "no head for the tokens of a text" in str(found.exception)

@@ -13,8 +13,8 @@ from bertie.errors import DataError, NoRows, UsageError
 from bertie.files import atomic_writes, check_new_file, json_bytes
 from bertie.infer.engine import Engine
 from bertie.infer.findings import Findings
+from bertie.infer.perplexity import Perplexity, text_perplexity
 from bertie.infer.predict import Predictor
-from bertie.infer.pseudo import PseudoPerplexity, pseudo_perplexity
 from bertie.infer.texts import each_row
 from bertie.io import memory
 from bertie.io.lines import BadRecord
@@ -32,16 +32,16 @@ from bertie.text.tokenizer import Tokenizer
 
 def perplexity_of(
     engine: Engine, tokenizer: Tokenizer, source: TextSource, limit: int | None, max_length: int | None
-) -> PseudoPerplexity:
-    """Returns the pseudo-perplexity of texts, with the rows that were skipped by reason. limit: of the rows."""
+) -> Perplexity:
+    """Returns the perplexity of texts, with the rows that were skipped by reason. limit: of the rows."""
     if not source.check_texts():
         rows = ("" if isinstance(row, BadRecord) else str(row) for row in each_row(source.rows))  # type: ignore[arg-type]
-        return pseudo_perplexity(engine, islice(rows, limit), tokenizer=tokenizer, max_length=max_length)
+        return text_perplexity(engine, islice(rows, limit), tokenizer=tokenizer, max_length=max_length)
     skipped = SkipReport()
     with source.table(keep=False) as (path, format):
         try:
             texts = _texts(stream_examples(path, format), limit, skipped)
-            scores = pseudo_perplexity(engine, texts, tokenizer=tokenizer, max_length=max_length)
+            scores = text_perplexity(engine, texts, tokenizer=tokenizer, max_length=max_length)
         except DataError as error:
             raise DataError(f"{error} {skipped}." if skipped.total else str(error)) from None
     if skipped.total:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from bertie.errors import UsageError, WrongModel
 from bertie.folders import new_folder
+from bertie.infer.fill import mask_head
 from bertie.infer.onnx_engine import OnnxEngine
+from bertie.infer.perplexity import language_head
 from bertie.infer.predict import Predictor, as_engine
 from bertie.models.files import MODEL_FOLDER
 from bertie.runs.models import model_folder
@@ -36,6 +38,10 @@ LACKS = {  # what a model can do -> what it lacks where it cannot, and what to d
         "Fine-tune it first: bertie finetune MODEL --train FILE -o RUN",
     ),
     "fill_mask": ("This model has no masked-LM head.", "Use the folder of a pre-trained masked language model."),
+    "perplexity": (
+        "This model has no head for the tokens of a text.",
+        "Use a pre-trained language model: BERT, GPT, ELMo, XLNet. One with a decoder, as T5, predicts a second text.",
+    ),
     "write": (
         "This model generates no text.",
         "`bertie write` needs a model with a next-token head, such as GPT-2 or T5.",
@@ -47,7 +53,7 @@ LACKS = {  # what a model can do -> what it lacks where it cannot, and what to d
     ),
     "rank": ("This model cannot rank.", "It needs one score or two labels for a pair of texts, or sentence vectors."),
 }
-LACKS |= {"evaluate": LACKS["predict"], "perplexity": LACKS["fill_mask"]}
+LACKS |= {"evaluate": LACKS["predict"]}
 
 
 @dataclass(frozen=True)
@@ -250,8 +256,8 @@ class ModelHandle:
             "embed": facts.training_facts.features is None,
             "similarity": facts.training_facts.features is None,
             "rank": isinstance(task, Embeds) or scores,
-            "fill_mask": "mlm" in facts.heads,
-            "perplexity": "mlm" in facts.heads,
+            "fill_mask": mask_head(facts) is not None,
+            "perplexity": language_head(facts) is not None,
             "write": isinstance(task, Generates),
             "next_sentence": "pair" in facts.heads,
         }

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from bertie.api.scores import Scores
     from bertie.api.writing import Writer
     from bertie.infer.pairs import PairVerdict
-    from bertie.infer.pseudo import PseudoPerplexity
+    from bertie.infer.perplexity import Perplexity
     from bertie.models.model import TorchModel
 
 WHERE = {
@@ -614,8 +614,11 @@ class Model(ModelHandle):
         columns: Sequence[str] = (),
         encoding: str = "utf-8",
         format: str = "",
-    ) -> "PseudoPerplexity":
-        """Computes the pseudo-perplexity of texts: each token is masked in turn. Salazar et al. 2020.
+    ) -> "Perplexity":
+        """Computes the perplexity of texts, by whatever language model it is.
+
+        GPT predicts each token from those before it, and ELMo from either side: the mean of both. BERT and XLNet
+        predict each token from all others (Salazar et al. 2020), so their pseudo-perplexity is lower.
 
         Args:
             texts: The texts; or rows with columns, or the path of a file. They may be a stream.
@@ -627,11 +630,11 @@ class Model(ModelHandle):
             format: Format of a file. Default: by its suffix.
 
         Returns:
-            per_word, per_token, and counts.
+            per_word, per_token, counts, and the head that predicted.
 
         Raises:
             DataError: No text can be scored.
-            UsageError: The model has no masked-LM head.
+            UsageError: The model has no language-model head, or a decoder.
 
         Example:
             >>> model = bertie.load("starter-en")

@@ -34,7 +34,7 @@ from bertie.io.memory import RowsInput
 if TYPE_CHECKING:
     from bertie.api.scores import Scores
     from bertie.infer.pairs import PairVerdict
-    from bertie.infer.pseudo import PseudoPerplexity
+    from bertie.infer.perplexity import Perplexity
     from bertie.models.model import TorchModel
 
 
@@ -221,8 +221,8 @@ def write(model: AnyModel, texts: Iterable[object], **options: Unpack[_Write]) -
 
 
 @function_of(Model.perplexity, load, **THEIRS)
-def perplexity(model: AnyModel, texts: RowsInput, **options: Unpack[_Perplexity]) -> "PseudoPerplexity":
-    """Computes the pseudo-perplexity of texts."""
+def perplexity(model: AnyModel, texts: RowsInput, **options: Unpack[_Perplexity]) -> "Perplexity":
+    """Computes the perplexity of texts, or the pseudo-perplexity of a masked language model."""
     values = dict(options)
     return _opened(model, values).perplexity(texts, **values)  # type: ignore[arg-type]
 

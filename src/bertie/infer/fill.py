@@ -1,4 +1,4 @@
-"""Mask filling: the predictions of a masked language model for the masks of a text.
+"""Mask filling: the predictions of a masked or a permuted language model for the masks of a text.
 
 N masks · V vocabulary
 """
@@ -12,7 +12,7 @@ import numpy as np
 
 from bertie.errors import DataError, WrongModel
 from bertie.infer.batching import chunks_of_tokens, run_batches
-from bertie.infer.engine import Array, Engine
+from bertie.infer.engine import Array, Engine, Facts
 from bertie.tasks.answerer import softmax
 from bertie.text.encoding import Encoding
 from bertie.text.sequences import Sequences
@@ -37,10 +37,15 @@ def fill(engine: Engine, tokenizer: Tokenizer, text: str, *, top: int, max_lengt
         DataError: The text has no mask, or is too long.
         UsageError: The model has no masked-LM head.
     """
-    if "mlm" not in engine.facts.heads:
+    if (head := mask_head(engine.facts)) is None:
         raise WrongModel("This model has no masked-LM head. Use the folder of a pre-trained masked language model.")
     masked = Masked.of(tokenizer, text, max_length=max_length)
-    return masked.proposals(run_batches(engine, masked.ids, ("mlm",))["mlm"], tokenizer, top=top)
+    return masked.proposals(run_batches(engine, masked.ids, (head,))[head], tokenizer, top=top)
+
+
+def mask_head(facts: Facts) -> str | None:
+    """Returns the head that predicts a hidden token from all others, of a masked or a permuted LM; None without one."""
+    return next((head for head in ("mlm", "plm") if head in facts.heads), None)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ TOGETHER = {"mlm": "prediction_logits", "pair": "seq_relationship_logits"}
 """Output names of a model with several heads, as in BertForPreTraining. The default is `<head>_logits`."""
 NO_GRAPH = {
     "decoder": "a decoder writes its answer token by token, which one graph cannot",
-    "plm": "its answers depend on a random order of the tokens",
+    "plm": "no token may attend to one that it predicts",
     "bilm": "its encoder reads letters",
 }
 """Heads that cannot be exported, with the reason."""

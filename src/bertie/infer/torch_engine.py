@@ -73,12 +73,31 @@ class TorchEngine:
             return {name: array[: rows[str(units[name])]] for name, array in arrays.items()}
         batch = host.to(self.model.device)
         writing = {name: kind for name in outputs if (kind := writing_of(name)) is not None}
-        written = {name: self._written(batch, kind) for name, kind in writing.items()}
-        if len(writing) == len(outputs):
-            return written
-        output = self._encode(batch, ids, outputs)
-        others = [name for name in outputs if name not in writing]
-        return written | {name: self._array(name, output, batch, ids).float() for name in others}
+        own = {name: self._written(batch, kind) for name, kind in writing.items()}
+        queried = [name for name in outputs if self._queries(name)]
+        own |= {name: self._queried(name, batch, ids).float() for name in queried}
+        if others := [name for name in outputs if name not in own]:
+            output = self._encode(batch, ids, others)
+            own |= {name: self._array(name, output, batch, ids).float() for name in others}
+        return own
+
+    def _queries(self, name: str) -> bool:
+        head = dict(self.model.heads).get(name)
+        return isinstance(head, VocabularyHead) and head.needs.queries
+
+    def _queried(self, name: str, batch: Batch, ids: Sequences) -> torch.Tensor:
+        """Returns the logits (N, V) of the requested positions. No token attends to them, whatever stands there."""
+        hidden_T = torch.zeros(len(ids.input_ids), dtype=torch.bool)
+        hidden_T[torch.from_numpy(ids.positions)] = True
+        hidden_BS = batch.host.layout.rectangle(hidden_T)
+        count_B1 = hidden_BS.sum(1, keepdim=True)
+        targets_BM = hidden_BS.int().argsort(dim=1, descending=True, stable=True)[:, : int(count_B1.max())]
+        device, size = batch.input_ids.device, hidden_BS.shape[1]
+        order_BSS = hidden_BS[:, None].expand(-1, size, -1).to(device)
+        output = self.model.encode(batch, perm_mask=order_BSS, target_positions=targets_BM.to(device))
+        at = batch.where(torch.arange(targets_BM.shape[1]) < count_B1)
+        head = self.model.vocabulary_head(name)
+        return head.logits(output.last_hidden_state.flatten(0, 1)[at], self.model.word_embeddings)
 
     @cached_property
     def _recorded(self) -> RecordedForwards:

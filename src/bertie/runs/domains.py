@@ -14,7 +14,7 @@ from bertie.data.plans import choose_held_out
 from bertie.data.shards import Shards
 from bertie.errors import DataError
 from bertie.files import Json, JsonObject
-from bertie.infer.pseudo import pseudo_perplexity
+from bertie.infer.perplexity import text_perplexity
 from bertie.models.model import TorchModel
 from bertie.order import key
 from bertie.text.tokenizer import Tokenizer
@@ -44,7 +44,7 @@ def before_and_after(
                 if one is None:
                     continue
                 one.to(model.device)
-                results[name][when] = asdict(pseudo_perplexity(one, lines, tokenizer=tokenizer))
+                results[name][when] = asdict(text_perplexity(one, lines, tokenizer=tokenizer))
                 advance(1)
     return results
 

@@ -30,10 +30,9 @@ from bertie.runs.page import render_pretrain_page
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.verify import same_data
 from bertie.runs.work import pretraining_work
-from bertie.train.callbacks import Callback, Callbacks
+from bertie.train.callbacks import Callback, Callbacks, callbacks_of, without_callbacks
 from bertie.train.loop import fit
 from bertie.train.rendezvous import is_main
-from bertie.train.trackers import callbacks_of, without_callbacks
 
 EXAMPLE_CHARACTERS = 400
 REDRAWN_S = 60.0  # a validation after this time writes the report again

@@ -59,8 +59,9 @@ class PreparedRun:
                 "tokenizer is missing. Pass --tokenizer FOLDER: a folder of `bertie tokenizer "
                 "train`, or any folder with tokenizer.json or vocab.txt."
             )
-        if config.pseudo_perplexity and config.objectives.get("mlm") is None:
-            raise UsageError("pseudo_perplexity needs a masked language model, but the run has no objective mlm.")
+        learned = ("mlm", "ltr", "plm", "bilm")
+        if config.pseudo_perplexity and all(config.objectives.get(name) is None for name in learned):
+            raise UsageError(f"pseudo_perplexity needs a language model: one of the objectives {', '.join(learned)}.")
         if config.pseudo_perplexity and not self.is_folder:
             raise UsageError(f"pseudo_perplexity needs a trained model to start from, but {config.model} is a preset.")
         self.tokenizer = Tokenizer.load(model_folder(config.tokenizer) if config.tokenizer else self.start)

@@ -96,8 +96,8 @@ def _reads(config: FinetuneConfig, place: VectorPlace) -> bool:
 
 
 def _price(model: TorchModel, texts: Sequence[str], when: str) -> float | None:
-    """Returns the pseudo-perplexity per word; None for a model without a masked-LM head."""
-    if "mlm" not in model.heads:
+    """Returns the pseudo-perplexity per word; None for a model without a language-model head."""
+    if "perplexity" not in bertie.Model(model).can:
         return None
     priced = texts[:PRICED]
     with console.progress(f"pseudo-perplexity {when}", len(priced), unit="texts") as advance:

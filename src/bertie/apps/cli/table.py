@@ -69,7 +69,7 @@ GROUPS: dict[str, tuple[CommandRow, ...]] = {
         CommandRow("fill-mask", "bertie.apps.pretrained.fill_mask:fill_mask_command", "Predict masked tokens."),
         CommandRow("detect", "bertie.apps.pretrained.detect:detect_command", "Find words that look wrong in a text."),
         CommandRow("next-sentence", "bertie.apps.pretrained.next_sentence:next_sentence_command", "Predict whether one text follows another."),
-        CommandRow("perplexity", "bertie.apps.pretrained.perplexity:perplexity_command", "Compute the pseudo-perplexity of a masked language model."),
+        CommandRow("perplexity", "bertie.apps.pretrained.perplexity:perplexity_command", "Compute the perplexity of a language model on texts."),
         CommandRow("drift", "bertie.apps.drift.command:drift_command", "Compare a model's texts and answers in use with its training."),
         CommandRow("reload", "bertie.apps.serve.commands.reload:reload_command", "Load the models of a running server again, and wait for the outcome."),
         CommandRow("switch", "bertie.apps.serve.commands.switch:switch_command", "Send all requests of a running server to one of two versions of a model."),

@@ -1,4 +1,4 @@
-"""`bertie perplexity`: pseudo-perplexity of a masked language model."""
+"""`bertie perplexity`: perplexity of a language model."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -15,7 +15,7 @@ from bertie.platform import console, quantity
 def perplexity_command(
     model: Annotated[
         Path,
-        typer.Argument(help="Name or folder of a masked language model, run or checkpoint."),
+        typer.Argument(help="Name or folder of a pre-trained model, run or checkpoint."),
     ],
     file: Annotated[
         str, typer.Argument(help="Texts: txt (one per line), csv, tsv, jsonl or parquet; - is stdin.")
@@ -35,16 +35,19 @@ def perplexity_command(
     precision: Annotated[str, option("precision")] = "fp32",
     device: Annotated[str, option("device")] = "auto",
 ) -> None:
-    """Compute the pseudo-perplexity of a masked language model.
+    """Compute the perplexity of a language model on texts.
 
-    Each token is masked in turn and predicted. Lower is better, and 1 means certainty. The model reads a text once per
-    token, so a few hundred sentences are enough. Compare models with different vocabularies per word. A word that the
-    vocabulary does not know costs 8 bits per byte. The file is streamed, and rows that cannot be read are counted.
+    Lower is better, and 1 means certainty. GPT predicts each token from those before it, and ELMo from either side: the
+    mean of both. BERT and XLNet predict each token from all others, which is easier: their pseudo-perplexity compares
+    with one another alone. They read a text once per token, so a few hundred sentences are enough. Compare models with
+    different vocabularies per word. A word that the vocabulary does not know costs 8 bits per byte. The file is
+    streamed, and rows that cannot be read are counted.
 
     \b
     Examples:
       bertie perplexity runs/base/model sentences.txt
       bertie perplexity runs/medical/model notes.jsonl --text body --limit 500 --json
+      bertie perplexity runs/gpt/model sentences.txt
     """
     scores = bertie.perplexity(
         model,
@@ -65,10 +68,10 @@ def perplexity_command(
             "byte, so that models can be compared per word."
         )
     if scores.left_out:
-        console.warn(f"{scores.left_out:,} texts skipped: no words, or too long for the model")
+        console.warn(f"{scores.left_out:,} texts skipped: no words to predict, or too long for the model")
     if console.verbosity.json:
         console.emit(asdict(scores))
         return
     counts = (("text", scores.texts), ("word", scores.words), ("token", scores.tokens))
     console.show(", ".join(quantity(number, noun) for noun, number in counts))
-    console.show(f"pseudo-perplexity per word {scores.per_word:.4g}, per token {scores.per_token:.4g}")
+    console.show(f"{scores.name} per word {scores.per_word:.4g}, per token {scores.per_token:.4g}")

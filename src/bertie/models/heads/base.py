@@ -67,6 +67,7 @@ class Needs:
     pooler: bool = False  # the encoder must have one
     hidden_states: bool = False  # of all layers
     summary_only: bool = False  # of the last layer, it reads the states of the summary tokens alone
+    queries: bool = False  # nothing may attend to the tokens that it predicts, which are queries (models/xlnet.py)
     frozen_encoder: bool = False  # the encoder is not trained, and runs without dropout
     global_tokens: GlobalTokens | None = None  # which tokens must see all and be seen by all
 

@@ -172,6 +172,8 @@ def next_token_head(config: EncoderConfig, num_labels: int = 0) -> VocabularyHea
 class PermutationLMHead(VocabularyHead):
     """Predicts a token with only the word embeddings and a bias. Yang et al. 2019, 2.2."""
 
+    needs = Needs(word_embeddings=True, queries=True)
+
     def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
         super().__init__()
         self.bias = nn.Parameter(zeros(config.vocab_size))

@@ -8,7 +8,7 @@ from test_pretrain import documents, home, make_corpus, settings, thread
 
 from bertie import settings as configs
 from bertie.errors import DataError, UsageError
-from bertie.infer.pseudo import pseudo_perplexity
+from bertie.infer.perplexity import text_perplexity
 from bertie.models.surgery import with_vocabulary
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import format_domains
@@ -51,7 +51,7 @@ def by_hand(model, text):
 
 def test_it_is_the_mean_of_hiding_each_token_by_itself(start):
     model = load_model(start)
-    found = pseudo_perplexity(model.train(), TEXTS)
+    found = text_perplexity(model.train(), TEXTS)
     assert model.training  # left as it came
     model.eval()
     nats, tokens = (sum(column) for column in zip(*[by_hand(model, text) for text in TEXTS], strict=True))
@@ -59,7 +59,7 @@ def test_it_is_the_mean_of_hiding_each_token_by_itself(start):
     assert found.words == sum(len(text.split()) for text in TEXTS)
     assert found.per_token == pytest.approx(math.exp(nats / tokens), rel=1e-4)
     assert found.per_word == pytest.approx(math.exp(nats / found.words), rel=1e-4)
-    assert pseudo_perplexity(model, ["over and near a river."]).per_token < 60  # better than guessing
+    assert text_perplexity(model, ["over and near a river."]).per_token < 60  # better than guessing
 
 
 def test_a_model_of_known_probabilities_has_a_known_perplexity(start):
@@ -73,7 +73,7 @@ def test_a_model_of_known_probabilities_has_a_known_perplexity(start):
     texts = ["over a river", "and near a red river."]
     ids = [id for text in texts for id in model.tokenizer.encode(text).ids]
     said = [float(share_V[id]) for id in ids if model.tokenizer.id_to_token(id) not in ("[CLS]", "[SEP]")]
-    found = pseudo_perplexity(model, texts)
+    found = text_perplexity(model, texts)
     assert "[UNK]" not in {model.tokenizer.id_to_token(id) for id in ids}
     assert found.tokens == len(said)
     assert found.per_token == pytest.approx(math.prod(1 / p for p in said) ** (1 / len(said)), rel=1e-5)
@@ -86,23 +86,23 @@ def test_words_the_vocabulary_does_not_know_make_it_worse(start):
     figures = []
     for count in (0, 1, 3, 6):
         text = " ".join(["\u4e00\u9f8d" if i < count else word for i, word in enumerate(words)])
-        found = pseudo_perplexity(model, [text])
+        found = text_perplexity(model, [text])
         figures.append(found.per_word)
         assert (found.words, found.unknown) == (8, 2 * count)  # each of the two characters is an [UNK]
     assert figures == sorted(figures)
     assert figures[1] > figures[0] * math.exp(6 * math.log(256) / 8 - 3)  # its 6 bytes, less what the word had cost
-    assert pseudo_perplexity(model, ["q" * 200]).per_word == math.exp(700)  # which JSON can say
+    assert text_perplexity(model, ["q" * 200]).per_word == math.exp(700)  # which JSON can say
 
 
 def test_what_cannot_be_scored_is_left_out_and_counted(start):
     model = load_model(start)
-    found = pseudo_perplexity(model, [*TEXTS, "", "the cat " * 100], max_length=40)
+    found = text_perplexity(model, [*TEXTS, "", "the cat " * 100], max_length=40)
     assert (found.texts, found.left_out) == (3, 2)
     with pytest.raises(DataError, match="None of the 2 texts"):
-        pseudo_perplexity(model, ["", " "])
+        text_perplexity(model, ["", " "])
     del model.heads["mlm"]
-    with pytest.raises(UsageError, match="masked-LM head"):
-        pseudo_perplexity(model, TEXTS)
+    with pytest.raises(UsageError, match="language-model head"):
+        text_perplexity(model, TEXTS)
 
 
 def domain(home, start, *overrides, **values):
