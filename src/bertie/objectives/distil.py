@@ -215,18 +215,18 @@ class Distillation(Objective):
         counts, report = self.counts(batch.host), dict[str, LossTerm]()
         if self.weight:
             places = batch.labels["mlm_positions"] if self.positions == "masked" else real
-            student_NH, teacher_NH = (rows_of(x.last_hidden_state, places) for x in (output, theirs))
+            student_NH, teacher_NH = (_rows(x.last_hidden_state, places) for x in (output, theirs))
             with torch.no_grad():
                 targets = decoder(teacher, teacher_NH)
             soft, agreed = soft_targets_loss(decoder(model, student_NH), targets, temperature=self.temperature)
             report["distil"] = LossTerm(soft, counts["distil"], agreed, self.weight)
         if self.cosine:
-            ours_TH, theirs_TH = (rows_of(x.last_hidden_state, real).float() for x in (output, theirs))
+            ours_TH, theirs_TH = (_rows(x.last_hidden_state, real).float() for x in (output, theirs))
             apart = 1 - F.cosine_similarity(ours_TH, theirs_TH, dim=-1)
             report["cosine"] = LossTerm(apart.sum(), counts["cosine"], weight=self.cosine)
         if self.features:
             pairs = layer_pairs(output.all_states[1:], theirs.all_states[1:])
-            squares = [F.mse_loss(rows_of(x, real).float(), rows_of(y, real).float()) for x, y in pairs]
+            squares = [F.mse_loss(_rows(x, real).float(), _rows(y, real).float()) for x, y in pairs]
             total = torch.stack(squares).sum() * counts["features"]
             report["features"] = LossTerm(total, counts["features"], weight=self.features)
         if self.attention:
@@ -240,12 +240,6 @@ class Distillation(Objective):
         if self.loaded is None:
             raise UsageError("The teacher is not loaded. Call `load_dependencies` first.")
         return self.loaded
-
-
-def rows_of(states: Tensor, places: Tensor | None) -> Tensor:
-    """Returns the rows of tokens; places: their flattened positions, None: all. (..., H) -> (N, H)"""
-    rows = states.flatten(0, -2)
-    return rows if places is None else rows[places]
 
 
 def layer_pairs(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
@@ -321,3 +315,9 @@ class _SoftTargets(torch.autograd.Function):
         hidden_NH, weight_VH, bias_V = ctx.saved_tensors
         grads = hidden_NH * grad_total.to(hidden_NH.dtype), weight_VH * grad_total, bias_V * grad_total
         return *grads, None, None, None, None
+
+
+def _rows(states: Tensor, places: Tensor | None) -> Tensor:
+    """Returns the rows of tokens; places: their flattened positions, None: all. (..., H) -> (N, H)"""
+    rows = states.flatten(0, -2)
+    return rows if places is None else rows[places]
