@@ -80,7 +80,7 @@ def test_it_is_fine_tuned_predicts_is_served_and_exported(site: Path, tmp_path: 
     run(site, "finetune", start, "--train", tmp_path / "rows.csv", "-o", tmp_path / "run", *options)
     assert json.loads((model / "config.json").read_text())["model_type"] == "roberta-prelayernorm"
     (tmp_path / "new.txt").write_text("good soup number 3\ncold soup number 3\n")
-    run(site, "export", model, "-o", tmp_path / "onnx")
+    run(site, "export", model, "-o", tmp_path / "onnx", fresh=True)
     for place in (model, tmp_path / "onnx"):
         lines = run(site, "predict", place, tmp_path / "new.txt", "-q").splitlines()
         assert [json.loads(line)["label"] for line in lines] == ["yes", "no"]

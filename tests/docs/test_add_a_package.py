@@ -35,7 +35,7 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_command(site: Path, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("one two\nthree")
-    assert run(site, "count-words", tmp_path / "notes.txt").strip() == "3 words"
+    assert run(site, "count-words", tmp_path / "notes.txt", fresh=True).strip() == "3 words"
     assert "Of the package bertie-extras." in run(site, "--help")
     assert "Count the words of a file." in run(site, "count-words", "--help")
     assert "count-words" not in run(None, "--help")

@@ -72,7 +72,7 @@ def test_the_package_of_the_page(stars: Path) -> None:
     assert (facts["task"], facts["task_package"]) == ("ordinal", "bertie-ordinal")
     assert facts["task_options"] == {"needed": 0.45, "main": "macro_f1"} | facts["task_options"]
 
-    labels = run(site, "predict", stars / "run" / "model", stars / "new.txt", "-q")
+    labels = run(site, "predict", stars / "run" / "model", stars / "new.txt", "-q", fresh=True)
     assert [json.loads(line)["label"] for line in labels.splitlines()] == ["1", "3"]
     model = str(stars / "run" / "model")
     asked = f"import bertie; print(bertie.load({model!r}).predict(['a b c d', 'a z c z b d']).labels)"

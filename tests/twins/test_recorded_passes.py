@@ -22,7 +22,7 @@ from tests.unit.test_fixed_shapes import SIZE, TASKS, labelled
 pytest.importorskip("triton", reason="triton is for Linux on x86")
 ON_GPU = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_GPU else "cpu")
-LENGTHS = [7, 40, 3, 21, 64, 33] if ON_GPU else [7, 14, 3]
+LENGTHS = [7, 40, 3, 21, 64, 33] if ON_GPU else [4, 9, 3]
 
 
 @pytest.fixture(autouse=True)
@@ -70,14 +70,17 @@ def error(ours: dict[str, torch.Tensor], exact: dict[str, torch.Tensor]) -> dict
     return {name: float((ours[name] - x).norm() / x.norm().clamp_min(least)) for name, x in exact.items()}
 
 
-@pytest.mark.parametrize("passes", [1, 2] if not ON_GPU else [1, 2, 3])
+@pytest.mark.parametrize("steps", [[1] * 5, [2] * 5, [3] * 5] if ON_GPU else [[1, 2]], ids=str)
 @pytest.mark.parametrize("name", TASKS)
-def test_passes_are_those_of_the_formulas(name: str, passes: int) -> None:
-    """In float32 without a GPU. With one, in bfloat16, as near to float32 as the formulas in bfloat16 are."""
+def test_passes_are_those_of_the_formulas(name: str, steps: list[int]) -> None:
+    """In float32 without a GPU. With one, in bfloat16, as near to float32 as the formulas in bfloat16 are.
+
+    steps: the passes of each
+    """
     task = TASKS[name]
     model = model_of(task)
     recorded = RecordedPasses(model, task, DEVICE)
-    for step in range(5 if ON_GPU else 2):
+    for step, passes in enumerate(steps):
         # different lengths, and the same shape: a graph may keep nothing of the batch that it was recorded with
         batches = [labelled(name, LENGTHS[step:] + LENGTHS[:step], step + 10 * i) for i in range(passes)]
         ours = gradients(model, task, batches, recorded)
@@ -105,13 +108,17 @@ def test_a_pass_keeps_nothing_of_the_numbers_of_a_batch(name: str, monkeypatch: 
 
     def watched(model: TorchModel, batch: Any) -> Any:
         seen.append(set(vars(batch.layout)) - {field.name for field in fields(batch.layout)})
+        if len(seen) == 2:
+            raise StopIteration  # what the first pass left has been seen
         return forward(model, batch)
 
     monkeypatch.setattr(type(task), "forward", lambda self, model, batch: watched(model, batch))
     recorded, batch = RecordedPasses(model, task, DEVICE), fixed.to(DEVICE)
     seeds = torch.zeros(recorded.sites, 2, dtype=torch.int32, device=DEVICE)
-    for _ in range(2):
-        recorded._pass(batch, torch.ones(len(task.counts(fixed.host)), device=DEVICE), seeds, True)
+    arguments = batch, torch.ones(len(task.counts(fixed.host)), device=DEVICE), seeds, True
+    recorded._pass(*arguments)
+    with pytest.raises(StopIteration):
+        recorded._pass(*arguments)
     assert seen == [set(), set()]
 
 
@@ -128,11 +135,11 @@ def test_masks_of_dropout_depend_on_the_seed_alone() -> None:
     model = model_of(task, dropout=0.2)
     recorded = RecordedPasses(model, task, DEVICE)
     batch = labelled("mlm + nsp", LENGTHS)
-    results = [gradients(model, task, [batch], recorded, seed) for seed in (0, 0, 0, 1)]
+    results = [gradients(model, task, [batch], recorded, seed) for seed in ((0, 0, 0, 1) if ON_GPU else (0, 0, 1))]
     tolerance = 0.02 if ON_GPU else 1e-4
-    for result in results[1:3]:
+    for result in results[1:-1]:
         assert max(error(result, results[0]).values()) <= tolerance
-    assert error(results[3], results[0])["figures"] > 1e-3
+    assert error(results[-1], results[0])["figures"] > 1e-3
     small = RecordedShape.of(with_fixed_shape(batch, task.label_axes, 512), task.label_axes, first=True)  # type: ignore[arg-type]
     larger = RecordedPasses(model, task, DEVICE)
     larger._fixed = lambda batch, **_: with_fixed_shape(  # type: ignore[method-assign, assignment]

@@ -106,7 +106,7 @@ def backward(
     counts: predictions by loss name over all micro-batches and ranks. Dropout is drawn from (seed, micro-batch), so a
     step that is repeated after a resume has the same dropout. passes: the minimum number of passes, for ranks that run
     in step; additional passes repeat the last micro-batch with weight 0. recorded: runs the passes that it has graphs
-    for. run: calls a forward pass.
+    for. run: calls a forward pass. A CPU's own generator is seeded: torch.manual_seed writes down the stack three times.
     """
     sums = StepTotals()
     compared = _compared(model, objective, batches, counts, seed=seed, device=device, passes=passes, sums=sums)
@@ -115,7 +115,7 @@ def backward(
             if parameter.requires_grad and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
     for micro in range(max(passes, len(batches))):
-        torch.manual_seed(int(key(*seed, micro)))
+        (torch.default_generator if device.type == "cpu" else torch).manual_seed(int(key(*seed, micro)))
         again = micro >= len(batches)
         host = batches[min(micro, len(batches) - 1)]
         if recorded is not None and not again and (done := recorded.add_gradients(host, counts)) is not None:
@@ -177,7 +177,7 @@ def _compared(
         return None
     logits = list[Tensor]()
     for micro in range(max(passes, len(batches))):
-        torch.manual_seed(int(key(*seed, micro)))
+        (torch.default_generator if device.type == "cpu" else torch).manual_seed(int(key(*seed, micro)))
         batch = batches[min(micro, len(batches) - 1)].to(device)
         with torch.no_grad():
             logits.append(objective.logits(model, objective.forward(model, batch)).float())
