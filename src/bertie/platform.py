@@ -54,7 +54,6 @@ _MODULES = {
     "text.encoding": "Encoding",
     "text.sentences": "PlainText",
     "text.sequences": "Sequences",
-    "text.swaps": "Swaps",
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
@@ -62,7 +61,7 @@ __all__ = [
     "DataError", "Encoding", "Engine", "Example", "Facts", "File", "FolderKind", "Html", "HubModel", "Line", "Masked",
     "ModelCard", "ModelFolder", "ModelInternals", "OnnxEngine", "PairHead", "PairedDifference", "PlainText",
     "Prediction", "Predictor", "ProcessorCatalog", "Recipe", "Registry", "Report", "RunPlan", "SeedSummary",
-    "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps", "TableFormat", "TextPipeline",
+    "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "TableFormat", "TextPipeline",
     "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments", "console", "each_row", "frame_of",
     "gptq", "is_missing", "nearest", "parse_yaml", "quantity", "readable_texts", "tag_entities",
 ]
@@ -115,7 +114,6 @@ if TYPE_CHECKING:
     from bertie.text.encoding import Encoding
     from bertie.text.sentences import PlainText
     from bertie.text.sequences import Sequences
-    from bertie.text.swaps import Swaps
 else:
     _HOMES = {
         name: (f"bertie.{module}", own or name)

@@ -175,15 +175,15 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (68_114, 45_000),
-    core_files: (379, 290),
+    core_lines: (67_697, 45_000),
+    core_files: (376, 290),
     imports_inside_functions: (52, 60),
     uses_of_any: (551, 600),
     asserts: (43, 50),
     longest_function: (70, 80),
     names_in_several_modules: (29, 60),
     participles_as_names: (0, 0),
-    names_of_the_waist: (119, 120),
+    names_of_the_waist: (118, 120),
     joined_packages: (33, 25),
     checks_for_classes_of_tasks: (0, 0),
 }

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from bertie.errors import NoPackage
 from bertie.registry import Registry, package_of
 from bertie.text.japanese import tagger
-from bertie.text.particles import resolve_particles
 
 Splitter = Callable[[str], list[str]]
 
@@ -152,7 +151,7 @@ def load_kiwi() -> Any:
 
 @dataclass(frozen=True)
 class PlainText:
-    """A text as people read it: its sentences, its words in Korean, and its particles."""
+    """A text as people read it: its sentences, and its words in Korean."""
 
     text: str
 
@@ -173,10 +172,6 @@ class PlainText:
     def morphemes(self) -> Any:
         """Returns Kiwi's analysis of a Korean text. Raises UsageError when kiwipiepy is not installed."""
         return load_kiwi().tokenize(self.text)
-
-    def with_particles(self) -> str:
-        """Returns the text whose choices of particles, 을(를) or 을/를, are replaced by the fitting form."""
-        return resolve_particles(self.text)
 
 
 SPLITTERS: Registry[Splitter] = Registry(
