@@ -52,8 +52,8 @@ RESULTS = (
     *("bertie.apps.probe.api.ProbeResults", "bertie.apps.probe.api.WordContexts"),
     *("bertie.api.describe.ModelInfo", "bertie.api.describe.Preset", "bertie.api.describe.FamilyInfo"),
     *("bertie.train.callbacks.TrainingRun",),
-    *("bertie.models.names.NamedModel", "bertie.api.datasets.PublishedSet", "bertie.apps.transfer.api.Uploaded"),
-    *("bertie.apps.transfer.api.Downloaded", "bertie.apps.transfer.api.Remote", "bertie.api.datasets.CheckedFile"),
+    *("bertie.models.names.NamedModel", "bertie.tasks.datasets.PublishedSet", "bertie.apps.transfer.api.Uploaded"),
+    *("bertie.apps.transfer.api.Downloaded", "bertie.apps.transfer.api.Remote", "bertie.tasks.datasets.CheckedFile"),
     *("bertie.runs.forecast.RunForecast", "bertie.text.report.ScriptCounts"),
     *("bertie.tasks.render.RenderedExample", "bertie.tasks.render.TextSpan"),
 )

@@ -10,7 +10,6 @@ from bertie.registry import import_name
 if TYPE_CHECKING:
     from bertie.api.change import convert, extend_vocabulary, grow, shrink, trim_vocabulary
     from bertie.api.corpus import Corpus, build_corpus
-    from bertie.api.datasets import data_sets
     from bertie.api.describe import info, list_families, presets
     from bertie.api.display import progress
     from bertie.api.finetune import finetune, finetune_against, plan_finetune
@@ -43,13 +42,13 @@ if TYPE_CHECKING:
     from bertie.models.config import EncoderConfig
     from bertie.models.names import list_models
     from bertie.runs.config import FinetuneConfig, PretrainConfig
+    from bertie.tasks.datasets import data_sets
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.callbacks import Callback, EarlyStopping, StopTraining
 
 _MODULES = {
     "api.change": "convert extend_vocabulary grow shrink trim_vocabulary",
     "api.corpus": "Corpus build_corpus",
-    "api.datasets": "data_sets",
     "api.describe": "info list_families presets",
     "api.display": "progress",
     "api.finetune": "finetune finetune_against plan_finetune",
@@ -72,6 +71,7 @@ _MODULES = {
     "models.config": "EncoderConfig",
     "models.names": "list_models",
     "runs.config": "FinetuneConfig PretrainConfig",
+    "tasks.datasets": "data_sets",
     "text.tokenizer": "Tokenizer",
     "train.callbacks": "Callback EarlyStopping StopTraining",
 }

@@ -24,8 +24,8 @@ from bertie.metrics.compare import PairedDifference
 from bertie.metrics.confusion import leading
 from bertie.registry import Later
 from bertie.runs.finetune_page import render_evaluation_page
-from bertie.runs.published import check_published, published, scored_as_published
 from bertie.tasks import task_name
+from bertie.tasks.datasets import DATASETS
 from bertie.tasks.sequence import with_positive
 from bertie.text.tokenizer import Tokenizer
 
@@ -96,7 +96,7 @@ class LabeledRows:
         if self.data and self.data_dir is None:
             raise UsageError(f"`data={self.data}` needs `data_dir`: the folder with its files.")
         if self.data:
-            check_published(self.data, self.format)
+            DATASETS[self.data].check_format(self.format)
 
     @property
     def format(self) -> TableFormat:
@@ -148,9 +148,9 @@ def measured_scores(predictor: Predictor, examples: LabeledRows, measures: Measu
     source, format = examples.source, examples.format
     task, metrics = predictor.task, predictor.task.metrics
     if examples.data:
-        path, format = published(examples.data, examples.split, examples.data_dir, format)
+        path, format = DATASETS[examples.data].table_for(examples.split, examples.data_dir, format)
         source = replace(source, rows=path)
-        task, metrics = scored_as_published(task, examples.data)
+        task, metrics = DATASETS[examples.data].scored(task)
     if measures.positive:
         task = with_positive(task, measures.positive)
         metrics = task.metrics
