@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bertie.api.results import Predictions
     from bertie.api.run import Run
     from bertie.api.scores import Scores
-    from bertie.api.tokenizer import load_tokenizer, report_tokenizer, train_tokenizer
+    from bertie.api.tokenizer import load_tokenizer, train_tokenizer
     from bertie.api.tune import tune
     from bertie.api.use import (
         embed,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bertie.apps.probe.api import probe, words
     from bertie.apps.search.api import build_index, open_index
     from bertie.apps.serve.api import serve
+    from bertie.apps.tokens.report import report_tokenizer
     from bertie.apps.track.trackers import MLflow, TensorBoard, Trackio, WandB
     from bertie.apps.transfer.api import download, upload
     from bertie.models.config import EncoderConfig
@@ -59,13 +60,14 @@ _MODULES = {
     "api.results": "Predictions",
     "api.run": "Run",
     "api.scores": "Scores",
-    "api.tokenizer": "load_tokenizer report_tokenizer train_tokenizer",
+    "api.tokenizer": "load_tokenizer train_tokenizer",
     "api.tune": "tune",
     "api.use": "embed evaluate fill_mask next_sentence perplexity predict rank similarity write",
     "apps.drift.api": "drift",
     "apps.probe.api": "probe words",
     "apps.search.api": "build_index open_index",
     "apps.serve.api": "serve",
+    "apps.tokens.report": "report_tokenizer",
     "apps.track.trackers": "MLflow TensorBoard Trackio WandB",
     "apps.transfer.api": "download upload",
     "models.config": "EncoderConfig",

@@ -9,6 +9,7 @@ from bertie.registry import import_name
 
 # fmt: off
 _MODULES = {
+    "api.tokenizer": "each_line",
     "api.use": "checked_arguments=checked readable_texts",
     "compression.prune": "Recipe",
     "compression.quantize": "gptq",
@@ -62,12 +63,13 @@ __all__ = [
     "ModelCard", "ModelFolder", "ModelInternals", "OnnxEngine", "PairHead", "PairedDifference", "PlainText",
     "Prediction", "Predictor", "ProcessorCatalog", "Recipe", "Registry", "Report", "RunPlan", "SeedSummary",
     "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "TableFormat", "TextPipeline",
-    "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments", "console", "each_row", "frame_of",
-    "gptq", "is_missing", "nearest", "parse_yaml", "quantity", "readable_texts", "tag_entities",
+    "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments", "console", "each_line", "each_row",
+    "frame_of", "gptq", "is_missing", "nearest", "parse_yaml", "quantity", "readable_texts", "tag_entities",
 ]
 # fmt: on
 
 if TYPE_CHECKING:
+    from bertie.api.tokenizer import each_line
     from bertie.api.use import checked as checked_arguments
     from bertie.api.use import readable_texts
     from bertie.compression.prune import Recipe

@@ -175,7 +175,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (67_622, 45_000),
+    core_lines: (67_456, 45_000),
     core_files: (374, 290),
     imports_inside_functions: (52, 60),
     uses_of_any: (551, 600),
@@ -183,7 +183,7 @@ CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
     longest_function: (70, 80),
     names_in_several_modules: (29, 60),
     participles_as_names: (0, 0),
-    names_of_the_waist: (118, 120),
+    names_of_the_waist: (119, 120),
     joined_packages: (33, 25),
     checks_for_classes_of_tasks: (0, 0),
 }

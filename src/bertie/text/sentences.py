@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bertie.errors import NoPackage
 from bertie.registry import Registry, package_of
 from bertie.text.japanese import tagger
+from bertie.text.scripts import script
 
 Splitter = Callable[[str], list[str]]
 
@@ -151,7 +152,7 @@ def load_kiwi() -> Any:
 
 @dataclass(frozen=True)
 class PlainText:
-    """A text as people read it: its sentences, and its words in Korean."""
+    """A text as people read it: its sentences, its script, and its words in Korean."""
 
     text: str
 
@@ -164,6 +165,11 @@ class PlainText:
     def wrapped(self) -> bool:
         """Whether its lines were wrapped to a width, so that a line break ends no sentence."""
         return unwrap(self.text) != self.text
+
+    @property
+    def script(self) -> str:
+        """The script of its first letter: Latin, Hangul, Han ...; otherwise "number" or "symbol"."""
+        return script(self.text)
 
     def words(self, splitter: str) -> list[str]:
         """Returns the words of a word splitter. Raises UsageError for an unknown one."""
