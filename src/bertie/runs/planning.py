@@ -125,11 +125,11 @@ def _examples(config: FinetuneConfig) -> list[Example] | int:
     if config.train_file or config.data_dir:
         return read_examples(config).train
     split = DATASETS[config.data].splits.get("train") if config.data else None
-    if split is None or split.rows is None:
+    if split is None or split.examples is None:
         raise UsageError(
             "A fine-tuning plan needs examples to count. Pass train_file=FILE, or data=NAME (bertie data)."
         )
-    return config.per_label * len(DATASETS[config.data].labels) if config.per_label else split.rows
+    return config.per_label * len(DATASETS[config.data].labels) if config.per_label else split.examples
 
 
 def _objective(options: dict[str, dict[str, object] | None]) -> Objective:
