@@ -94,7 +94,7 @@ class Model(ModelHandle):
         >>> model.fill_mask("I read a [MASK] in the library.", top=1)[0][0].token
         'book'
         >>> model.can
-        ('embed', 'similarity', 'fill_mask', 'perplexity')
+        ('embed', 'similarity', 'fill_mask', 'perplexity', 'next_sentence')
     """
 
     def like(self, model: "Model | str | PathLike[str]") -> "Model":
@@ -652,6 +652,8 @@ class Model(ModelHandle):
     def next_sentence(self, first: str, second: str, *, max_length: int | None = None) -> "PairVerdict":
         """Predicts whether one text follows another, or whether both are in order, by the head of pre-training.
 
+        A language model without such a head answers by how much the first text tells of the second: `gain`.
+
         Args:
             first: The first text.
             second: The second text.
@@ -661,8 +663,8 @@ class Model(ModelHandle):
             The verdict and its probability.
 
         Raises:
-            DataError: A text is empty.
-            UsageError: The model has no such head.
+            DataError: A text is empty, or the second is too long.
+            UsageError: The model has neither head.
 
         Example:
             >>> model = bertie.load("runs/tiny")
