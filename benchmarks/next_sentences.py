@@ -77,7 +77,7 @@ def by_words(korean: bool, pairs: Sequence[Pair]) -> NDArray[np.float64]:
 def by_vectors(model: bertie.Model, pairs: Sequence[Pair]) -> NDArray[np.float64]:
     """Scores pairs by the cosine of their mean vectors."""
     first, second = (model.embed([pair[side] for pair in pairs], normalize=True) for side in (0, 1))
-    return np.einsum("nh,nh->n", first, second).astype(np.float64)
+    return np.asarray(np.einsum("nh,nh->n", first, second), np.float64)
 
 
 def by_information(model: bertie.Model, pairs: Sequence[Pair]) -> NDArray[np.float64]:
@@ -89,7 +89,7 @@ def by_head(model: bertie.Model, pairs: Sequence[Pair]) -> NDArray[np.float64]:
     """Scores pairs by the head for pairs."""
     encoded = encode_examples([Example(pair) for pair in pairs], model.tokenizer, max_length=MAX_LENGTH)
     logits = run_batches(model.runner, encoded, ("pair",))["pair"]
-    return (logits[:, 0] - logits[:, 1]).astype(np.float64)
+    return np.asarray(logits[:, 0] - logits[:, 1], np.float64)
 
 
 def measured(scores: Scores, pairs: Mapping[str, Sequence[Pair]], threshold: float | None) -> dict[str, float]:
