@@ -315,6 +315,30 @@ def replaced_words(korean: bool) -> str:
     return table(("method", "other words", "misspelled words", "draws"), cells)
 
 
+def next_sentences(korean: bool) -> str:
+    """One row for each method: next sentences against others of the same and of another article."""
+    del korean
+    rows = lines("next_sentences")
+    columns = ("auc against other article", "accuracy", "accuracy at it", "auc against same article")
+    cells = (
+        (
+            LANGUAGES[row["language"]],
+            " ".join(filter(None, (row["method"], row["model"] and f"({row['model']})"))),
+            *(f"{row[column]:.3f}" if column in row else "" for column in columns),
+        )
+        for row in rows
+    )
+    heads = (
+        *("language", "method", "area, other articles", "accuracy, threshold of the command"),
+        *("accuracy, best threshold", "area, same article"),
+    )
+    note = f"{rows[0]['sentences']} sentences, {rows[0]['machine']}, {rows[0]['date']}"
+    return f"{table(heads, cells)}\n{note}: `python -m benchmarks.next_sentences`\n"
+
+
+LANGUAGES = {"en": "English", "ko": "Korean"}
+
+
 def facts(korean: bool) -> str:
     """One row for each model and relation: precision of all predictions, of those that are answers, and of a guess."""
     del korean
@@ -490,6 +514,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "seeds": seeds,
     "embedding-losses": embedding_losses,
     "replaced-words": replaced_words,
+    "next-sentences": next_sentences,
     "facts": facts,
     "families": families,
     "memory": memory,

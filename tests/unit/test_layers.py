@@ -1,5 +1,6 @@
 """Vectors of tokens and words by layer: equal to transformers', padding changes nothing, files read back."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from bertie.apps.probe.pooling import NOT_A_WORD, pooled, words_of_tokens
 from bertie.errors import DataError, UsageError
 from bertie.infer.layers import token_vectors
 from bertie.infer.torch_engine import TorchEngine
+from bertie.infer.words import word_vectors
 from bertie.models import families
+from bertie.models.elmo import ElmoConfig
 from bertie.models.facts import Facts
 from bertie.runs.weights import load_model
 from bertie.text.tokenizer import Tokenizer
@@ -175,3 +178,47 @@ def test_bad_input_of_token_vectors(encoder: Path, tmp_path: Path, bertie: Comma
         library.embed(encoder, [" "], tokens=True)
     with pytest.raises(UsageError, match="`tokens=True`"):
         library.embed(encoder, ["a"], from_layers="all")
+
+
+def test_layers_of_xlnet(tmp_path: Path, encoder: Path) -> None:
+    config = transformers.XLNetConfig(
+        vocab_size=24, d_model=32, n_layer=3, n_head=2, d_inner=48, initializer_range=0.2, attn_implementation="eager"
+    )
+    transformers.XLNetModel(config).eval().save_pretrained(tmp_path)
+    public = transformers.XLNetModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
+    engine, tokenizer = TorchEngine(families.load(tmp_path)[0]), Tokenizer.load(encoder)
+    layers = engine.facts.layer_numbers()
+    (chunk,) = token_vectors(engine, tokenizer, TEXTS, layers, max_length=32)
+    for text in chunk.texts():
+        assert text is not None
+        ids = torch.tensor([[tokenizer.token_to_id(token) for token in text.tokens]])
+        with torch.no_grad():
+            expected = public(ids, token_type_ids=torch.zeros_like(ids), output_hidden_states=True).hidden_states
+        assert len(expected) == len(layers)
+        for layer in layers:
+            scale = float(expected[layer].abs().max())
+            assert np.abs(text.vectors[layer] - expected[layer][0].numpy()).max() <= 2e-5 * max(1.0, scale), layer
+
+
+def test_layers_of_elmo(tmp_path: Path, bertie: CommandLine) -> None:
+    """Characters, then the LSTMs; `bertie words` compares them, and there is no attention to show."""
+    words = ["the", "bank", "of", "a", "river", "account", "an"]
+    folder = toy_model(tmp_path / "vocabulary", words)
+    tokenizer = Tokenizer.load(folder)
+    shape = {"hidden_size": 12, "intermediate_size": 10, "embedding_size": 4, "filters": ((1, 3), (2, 4))}
+    model = families.build(ElmoConfig(vocab_size=tokenizer.vocab_size, **shape), variant="elmo", seed=1)
+    families.save(model, tmp_path / "elmo", tokenizer=tokenizer)
+    texts = ["the bank of a river", "a bank account"]
+    by_words = word_vectors(model, [text.split() for text in texts], layers=True)
+    (chunk,) = token_vectors(TorchEngine(load_model(tmp_path / "elmo")), tokenizer, texts, (0, 1, 2), max_length=32)
+    for text, expected in zip(chunk.texts(), by_words, strict=True):
+        assert text is not None
+        for layer in range(3):
+            np.testing.assert_allclose(text.vectors[layer][1:-1], expected[layer].numpy(), atol=1e-5)
+    results = json.loads(bertie.good("words", tmp_path / "elmo", *texts, "--word", "bank", "--json"))
+    cosines = [layer["mean_similarity"] for layer in results["layers"]]
+    assert cosines[0] == pytest.approx(1, abs=1e-6), "characters do not see the sentence"
+    assert cosines[1] < 1 - 1e-4
+    code, out, err = bertie("attention", tmp_path / "elmo", texts[0], "-o", tmp_path / "page.html")
+    assert (code, out) == (2, "")
+    assert "from word to word" in err

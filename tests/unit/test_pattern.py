@@ -209,7 +209,7 @@ def test_a_pattern_is_trained_from_the_head_of_pretraining_or_from_scratch(model
         "max_length": 16,
     }
     headless = str(toy_model(tmp_path / "headless", PIECES))
-    with pytest.raises(UsageError, match="A pattern needs a masked-LM head"):
+    with pytest.raises(UsageError, match="A pattern needs a masked-LM or a causal head"):
         plan_finetuning(FinetuneConfig.model_validate({**settings, "model": headless}), trial=0)
     for allowed in ({"model": str(model)}, {"model": headless, "from_scratch": True}):
         assert plan_finetuning(FinetuneConfig.model_validate(settings | allowed), trial=0)["labels"] == ["good", "poor"]

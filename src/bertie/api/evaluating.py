@@ -1,9 +1,12 @@
 """The metrics of a model on labeled rows in any form: alone, against a second model, and on changed texts."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+
+import numpy as np
 
 from bertie.api.predicting import TextSource, check_columns
 from bertie.api.scores import Scores
@@ -17,12 +20,15 @@ from bertie.infer.predict import Predictor
 from bertie.infer.texts import each_row
 from bertie.io import memory
 from bertie.io.lines import BadRecord
+from bertie.io.memory import RowsInput
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport, stream_examples
 from bertie.metrics.base import baseline_notes, undefined, wilson, with_intervals
 from bertie.metrics.compare import PairedDifference
 from bertie.metrics.confusion import leading
+from bertie.order import key
 from bertie.registry import Later
+from bertie.runs.examples import draw_examples
 from bertie.runs.finetune_page import render_evaluation_page
 from bertie.tasks import task_name
 from bertie.tasks.datasets import DATASETS
@@ -140,6 +146,24 @@ class Measures:
                 raise UsageError(f"{path} does not end in {kind}. Choose another name: {path.with_suffix(kind)}.")
             if path is not None:
                 check_new_file(path, overwrite=self.overwrite)
+
+
+def demonstrations_of(rows: RowsInput, shots: int | None, text: str | Sequence[str]) -> list[Example]:
+    """Returns labeled examples, or `shots` of each label. Raises DataError where there are none or fewer."""
+    labeled = LabeledRows(TextSource.of(rows, text, (), "utf-8", ""))
+    format = labeled.format
+    with memory.open_as("demonstrations", rows) as path:
+        if memory.in_memory(path):
+            format = replace(format, file=replace(format.file, kind="jsonl"))
+        examples = [one for one in stream_examples(path, format) if isinstance(one, Example) and one.label is not None]
+    if not examples:
+        raise NoRows("The demonstrations have no labeled example.")
+    if shots is None:
+        return examples
+    if shots < 0 or (least := min(Counter(one.label for one in examples).values())) < shots:
+        raise DataError(f"shots is {shots}; it must be 0 to {least}, the examples of the rarest label.")
+    drawn = draw_examples(examples, shots, seed=0)
+    return [drawn[i] for i in np.argsort(key(0, np.arange(len(drawn))))]
 
 
 def measured_scores(predictor: Predictor, examples: LabeledRows, measures: Measures) -> Scores:

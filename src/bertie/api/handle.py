@@ -47,9 +47,8 @@ LACKS = {  # what a model can do -> what it lacks where it cannot, and what to d
         "`bertie write` needs a model with a next-token head, such as GPT-2 or T5.",
     ),
     "next_sentence": (
-        "This model has no head for pairs of texts.",
-        "Use a model that was pre-trained with next-sentence prediction or sentence-order prediction. Fine-tuned "
-        "models have no such head.",
+        "This model has no language-model head and no head for pairs of texts.",
+        "Use a pre-trained model. Fine-tuned models have no such head.",
     ),
     "rank": ("This model cannot rank.", "It needs one score or two labels for a pair of texts, or sentence vectors."),
 }
@@ -259,7 +258,7 @@ class ModelHandle:
             "fill_mask": mask_head(facts) is not None,
             "perplexity": language_head(facts) is not None,
             "write": isinstance(task, Generates),
-            "next_sentence": "pair" in facts.heads,
+            "next_sentence": "pair" in facts.heads or language_head(facts) is not None,
         }
         return tuple(name for name, can in able.items() if can)
 

@@ -94,7 +94,7 @@ class Model(ModelHandle):
         >>> model.fill_mask("I read a [MASK] in the library.", top=1)[0][0].token
         'book'
         >>> model.can
-        ('embed', 'similarity', 'fill_mask', 'perplexity')
+        ('embed', 'similarity', 'fill_mask', 'perplexity', 'next_sentence')
     """
 
     def like(self, model: "Model | str | PathLike[str]") -> "Model":
@@ -136,6 +136,9 @@ class Model(ModelHandle):
         multi: bool = False,
         pattern: str = "",
         words: Mapping[str, str] | None = None,
+        demonstrations: RowsInput = (),
+        shots: int | None = None,
+        calibrate_prompt: bool = False,
         ensemble: "Sequence[Model | str | PathLike[str]]" = (),
         head: str = "",
         threshold: float | None = None,
@@ -161,8 +164,12 @@ class Model(ModelHandle):
             candidates: Labels that the model was not trained on (zero-shot classification).
             hypothesis: With candidates, a sentence with {} for the label: "This text is about {}."
             multi: With candidates, whether each is judged separately, so that several can apply.
-            pattern: A text with [MASK], for a masked language model, with `words`: "It was [MASK]."
+            pattern: A text with [MASK], for a masked language model or one that reads from left to right, with
+                `words`: "It was [MASK]."
             words: The word of each label at the mask: {"good": "great", "bad": "terrible"}.
+            demonstrations: Labeled rows in any form, as for `evaluate`, that a causal model reads before each text.
+            shots: Number of demonstrations of each label, drawn from these rows. Default: all rows.
+            calibrate_prompt: Whether what a causal model says to an empty text is subtracted (Zhao et al. 2021).
             ensemble: Other models of the task. The mean of the logits decides.
             head: The head of a model of several tasks. Default: all of them.
             threshold: Probability from which on a label is predicted. Default: as chosen in training.
@@ -203,7 +210,8 @@ class Model(ModelHandle):
             raise UsageError("`hypothesis` and `multi` need `candidates`.")
         source = TextSource.of(texts, text, columns, encoding, format)
         if candidates is None:
-            predictor = self._answering(ensemble, head, pattern, words, max_length, too_long)
+            shown = (demonstrations, shots, calibrate_prompt, text)
+            predictor = self._answering(ensemble, head, pattern, words, max_length, too_long, shown)
             predictor = predictor.deciding(threshold, abstain)
         else:
             if too_long:
@@ -232,15 +240,36 @@ class Model(ModelHandle):
         words: Mapping[str, str] | None,
         max_length: int | None,
         too_long: TooLong | None,
+        shown: tuple[RowsInput, int | None, bool, str | Sequence[str]],
     ) -> Predictor:
-        """Returns what predicts labels: the head of the model, several models, or the words of a pattern."""
+        """Returns what predicts labels: the head of the model, several models, or the words of a pattern.
+
+        shown: demonstrations, how many of each label, whether they are calibrated, and their columns of text.
+        """
+        rows, shots, calibrate_prompt, text = shown
+        has_rows = not (isinstance(rows, tuple) and not rows)
+        if not has_rows and shots is not None:
+            raise UsageError("`shots` draws from `demonstrations`. Pass both, or omit `shots`.")
         if pattern or words:
             for name, value in (("ensemble", ensemble), ("head", head)):
                 if value:
                     raise UsageError(f"`{name}` does not work with `pattern`. Omit one of them.")
             if not pattern or not words:
                 raise UsageError("Pass `pattern='It was [MASK].'` together with `words=good=great,bad=terrible`.")
-            return fill_in(self.runner, pattern, words, self._tokenizer, max_length=max_length, too_long=too_long)
+            from bertie.api.evaluating import demonstrations_of
+
+            return fill_in(
+                self.runner,
+                pattern,
+                words,
+                self._tokenizer,
+                demonstrations=demonstrations_of(rows, shots, text) if has_rows else (),
+                calibrate_prompt=calibrate_prompt,
+                max_length=max_length,
+                too_long=too_long,
+            )
+        if has_rows or calibrate_prompt:
+            raise UsageError("`demonstrations` and `calibrate_prompt` need `pattern` and `words`.")
         self.check("predict")
         if not ensemble:
             return self.predictor(max_length=max_length, too_long=too_long, head=head)
@@ -267,6 +296,9 @@ class Model(ModelHandle):
         head: str = "",
         pattern: str = "",
         words: Mapping[str, str] | None = None,
+        demonstrations: RowsInput = (),
+        shots: int | None = None,
+        calibrate_prompt: bool = False,
         threshold: float | None = None,
         abstain: float | None = None,
         max_length: int | None = None,
@@ -298,6 +330,9 @@ class Model(ModelHandle):
             head: The head of a model of several tasks.
             pattern: As for `predict`.
             words: As for `predict`.
+            demonstrations: As for `predict`.
+            shots: As for `predict`.
+            calibrate_prompt: As for `predict`.
             threshold: As for `predict`.
             abstain: As for `predict`. The metrics are then those of the rows with an answer.
             max_length: Maximum number of tokens of a text. Default: as in training.
@@ -334,14 +369,16 @@ class Model(ModelHandle):
             label_separator,
             weight,
         )
-        predictor = self._answering(ensemble, head, pattern, words, max_length, too_long).deciding(threshold, abstain)
+        shown = (demonstrations, shots, calibrate_prompt, text)
+        predictor = self._answering(ensemble, head, pattern, words, max_length, too_long, shown)
+        predictor = predictor.deciding(threshold, abstain)
         if (against is not None or perturb) and predictor.abstains:
             what = "against" if against is not None else "perturb"
             raise UsageError(f"`{what}` compares the answers to all rows, and this model abstains. Pass `abstain=0`.")
         second = None if against is None else self.like(against)
         measures = Measures(
             positive,
-            None if second is None else second._answering((), head, pattern, words, max_length, too_long),
+            None if second is None else second._answering((), head, pattern, words, max_length, too_long, shown),
             perturb,
             second=""
             if second is None
@@ -652,6 +689,8 @@ class Model(ModelHandle):
     def next_sentence(self, first: str, second: str, *, max_length: int | None = None) -> "PairVerdict":
         """Predicts whether one text follows another, or whether both are in order, by the head of pre-training.
 
+        A language model without such a head answers by how much the first text tells of the second: `gain`.
+
         Args:
             first: The first text.
             second: The second text.
@@ -661,8 +700,8 @@ class Model(ModelHandle):
             The verdict and its probability.
 
         Raises:
-            DataError: A text is empty.
-            UsageError: The model has no such head.
+            DataError: A text is empty, or the second is too long.
+            UsageError: The model has neither head.
 
         Example:
             >>> model = bertie.load("runs/tiny")

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypedDict
 
 from bertie.infer.traffic import Traffic
+from bertie.io.memory import RowsInput
 from bertie.tasks import Prediction
 from bertie.training_facts import TooLong
 
@@ -49,6 +50,9 @@ class PatternOptions(ReadingOptions, total=False):
 
     pattern: str
     words: Mapping[str, str] | None
+    demonstrations: RowsInput
+    shots: int | None
+    calibrate_prompt: bool
     threshold: float | None
     abstain: float | None
 

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, WrongModel
 from bertie.files import Json
+from bertie.infer.perplexity import language_head
 from bertie.infer.predict import Predictor
+from bertie.infer.prompt import PromptTask
 from bertie.infer.texts import each_text
 from bertie.io.tables import Example
 from bertie.models.facts import Facts
@@ -169,14 +171,32 @@ def fill_in(
     words: Mapping[str, str],
     tokenizer: "Tokenizer | None" = None,
     *,
+    demonstrations: Sequence[Example] = (),
+    calibrate_prompt: bool = False,
     max_length: int | None = None,
     too_long: TooLong | None = None,
 ) -> Predictor:
     """Returns a predictor that chooses the label whose word fits best into a pattern with [MASK].
 
-    Raises UsageError: a model without a masked-LM head, a pattern without a mask, or a word of several tokens.
+    A causal model reads the demonstrations first. calibrate_prompt: whether what it says to an empty text is
+    subtracted. Raises UsageError: a model without a masked-LM or a causal head, a pattern without a mask, a word of
+    several tokens, or demonstrations for a masked model.
     """
     predictor = Predictor(model, tokenizer, max_length=max_length, too_long=too_long)
-    PatternTask.check_head(PatternTask.head in predictor.engine.facts.heads)
-    task = PatternTask.make((), {"pattern": pattern, "words": words}).with_tokenizer(predictor.tokenizer)
-    return predictor.replace(task_or_none=task, texts=pattern.count("{}") or None)
+    settings, texts = {"pattern": pattern, "words": words}, pattern.count("{}") or None
+    if language_head(predictor.engine.facts) != PromptTask.head:
+        PatternTask.check_head(PatternTask.head in predictor.engine.facts.heads)
+        if demonstrations or calibrate_prompt:
+            raise WrongModel(
+                "`demonstrations` and `calibrate_prompt` need a model that reads from left to right, as GPT. Omit "
+                "them, or train the pattern: bertie help few-labels"
+            )
+        task = PatternTask.make((), settings).with_tokenizer(predictor.tokenizer)
+        return predictor.replace(task_or_none=task, texts=texts)
+    prompt = PromptTask.make((), settings).with_examples(demonstrations)
+    predictor = predictor.replace(task_or_none=prompt, texts=texts)
+    if calibrate_prompt:
+        empty = predictor.pipeline.encode([Example(("",) * (texts or 1))])
+        prior = prompt.scores_of(predictor.logits(empty), empty)[0].tolist()
+        predictor = predictor.replace(task_or_none=replace(prompt, prior=tuple(prior)))
+    return predictor

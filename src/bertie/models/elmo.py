@@ -96,6 +96,8 @@ class ElmoEncoder(nn.Module):
     """Has the interface of `Encoder`. last_hidden_state: the weighted sum; hidden_states: the CNN's vector twice, each
     layer."""
 
+    layered: ClassVar[bool] = True
+
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
         self.config = config

@@ -85,6 +85,8 @@ class Encoder(nn.Module):
 
     computes_part: ClassVar[bool] = True
     """Whether the argument `read` of `forward` leaves out tokens."""
+    layered: ClassVar[bool] = True
+    """Whether its hidden states are the embeddings and one of each layer."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()

@@ -73,7 +73,6 @@ class Facts:
     @classmethod
     def of(cls, model: "TorchModel") -> Self:
         """Returns the facts of a torch model."""
-        from bertie.models.encoder import Encoder
         from bertie.models.seq2seq import writes
 
         weights = next(model.parameters())
@@ -94,7 +93,7 @@ class Facts:
             batch_tokens=GPU_BATCH_TOKENS if weights.is_cuda else BATCH_TOKENS,
             sentence=model.sentence,
             training_facts=model.training_facts,
-            layers=model.config.num_hidden_layers if type(model.encoder) is Encoder else 0,
+            layers=model.config.num_hidden_layers if getattr(model.encoder, "layered", False) else 0,
             writes=writes(model),
             feature_size=model.config.feature_size,
             max_together=model.config.max_together,
@@ -147,8 +146,8 @@ class Facts:
         last = self.layers
         if not last:
             raise WrongModel(
-                "The layers of this model cannot be read. Pass a model folder of a family with a single transformer "
-                "encoder, such as bert. ONNX graphs, elmo, lxmert, vilbert and xlnet give only their last layer."
+                "The layers of this model cannot be read. Pass a model folder of a family with a single encoder, such "
+                "as bert. ONNX graphs, lxmert and vilbert give only their last layer."
             )
         if layers == "all":
             return tuple(range(last + 1))

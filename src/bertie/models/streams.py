@@ -210,6 +210,7 @@ class TwoStreamEncoder(Encoder):
 
     config: TwoStreamConfig
     computes_part = False
+    layered = False
 
     def __init__(self, config: TwoStreamConfig) -> None:
         super().__init__(config)

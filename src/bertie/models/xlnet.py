@@ -49,6 +49,8 @@ class XLNetEncoder(nn.Module):
     Yang et al. 2019; XLNet's code, modeling.py, transformer_xl.
     """
 
+    layered: ClassVar[bool] = True
+
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         size, dropout_p = config.hidden_size, config.hidden_dropout_prob

@@ -91,7 +91,7 @@ class PatternTask(SequenceTask):
     def check_head(cls, has_head: bool) -> None:
         """Raises UsageError for a model without the head of masked language models."""
         if not has_head:
-            raise WrongModel("A pattern needs a masked-LM head. Use the folder of a pre-trained masked language model.")
+            raise WrongModel("A pattern needs a masked-LM or a causal head. Use the folder of a pre-trained model.")
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, object]) -> Self | None:

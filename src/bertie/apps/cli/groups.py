@@ -1,6 +1,7 @@
 """Options that commands share, in groups: a command has a parameter of such a class (options.grouped)."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertie import platform
@@ -51,6 +52,9 @@ class PredictorOptions:
     head: tables.HeadOption = ""
     pattern: tables.Pattern = ""
     words: tables.WordsOption = ""
+    demonstrations: tables.Demonstrations = ""
+    shots: tables.Shots = None
+    calibrate_prompt: tables.CalibratePrompt = False
     threshold: tables.Threshold = None
     abstain: tables.Abstain = None
     precision: tables.PrecisionOption = "fp32"
@@ -65,6 +69,9 @@ class PredictorOptions:
             "head": self.head,
             "pattern": self.pattern,
             "words": tables.parse_pairs(self.words, "--words", "good=great,bad=terrible"),
+            "demonstrations": Path(self.demonstrations) if self.demonstrations else (),
+            "shots": self.shots,
+            "calibrate_prompt": self.calibrate_prompt,
             "threshold": self.threshold,
             "abstain": self.abstain,
             "precision": self.precision,

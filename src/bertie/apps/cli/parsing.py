@@ -16,7 +16,8 @@ PANELS = {
     "Training": "model epochs steps lr batch-size max-length seed device precision patience metric config weight-decay "
     "warmup lora class-weights sampling loss focal-gamma label-smoothing positive optimize costs calibrate abstain "
     "coverage",
-    "Model": "too-long head pattern words threshold engine ensemble prompt prefix pooling truncate-dim normalize",
+    "Model": "too-long head pattern words demonstrations shots calibrate-prompt threshold engine ensemble prompt "
+    "prefix pooling truncate-dim normalize",
     "Run": "resume dry-run trial track",
     "Output": "output only-answers excel output-encoding overwrite report card json quiet verbose help",
 }

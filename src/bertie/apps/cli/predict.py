@@ -116,6 +116,7 @@ def predict_command(
       bertie predict runs/squad/model dev-v2.0.json -o predictions.json
       bertie predict models/xnli mails.csv --candidates refund,delivery,praise -o labels.csv
       bertie predict models/base reviews.csv --pattern "It was [MASK]." --words good=great,bad=terrible
+      bertie predict models/gpt reviews.csv --pattern "It was [MASK]" --words a=good,b=bad --demonstrations few.csv
     """
     records = only_answers or excel or output_encoding != "utf-8"
     stdout = show_prediction if for_people() and not records else sys.stdout.buffer

@@ -51,10 +51,22 @@ MaxLength = Annotated[
 ]
 Pattern = Annotated[
     str,
-    typer.Option("--pattern", help="Classify by a masked LM: text with [MASK], after each input or with {} for it."),
+    typer.Option(
+        "--pattern", help="Classify by a language model: text with [MASK], after each input or with {} for it."
+    ),
 ]
 HeadOption = Annotated[str, typer.Option("--head", help="Name of a task, of a model of several tasks. Default: all.")]
 WordsOption = Annotated[str, typer.Option("--words", help="With --pattern, a word per label: good=great,bad=terrible.")]
+Demonstrations = Annotated[
+    str,
+    typer.Option("--demonstrations", help="With --pattern, labeled examples that a causal model (GPT) reads first."),
+]
+Shots = Annotated[
+    int | None, typer.Option("--shots", min=0, help="Demonstrations of each label, drawn from the file. Default: all.")
+]
+CalibratePrompt = Annotated[
+    bool, typer.Option("--calibrate-prompt", help="Subtract what a causal model says to an empty text.")
+]
 Threshold = Annotated[
     float | None,
     typer.Option("--threshold", help="Probability from which on a label is predicted. Default: as chosen in training."),

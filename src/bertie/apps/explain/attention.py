@@ -60,7 +60,10 @@ def attentions(model: TorchModel, ids: Sequence[int], type_ids: Sequence[int]) -
         output = model.run_encoder(ids_1S, types_1S, None, output_attentions=True, **flags)
     if output.attentions is None:
         family = model.variant.model_type if model.variant else "this"
-        raise UsageError(f"There is no attention in {family} models, so none can be shown.")
+        raise UsageError(
+            f"There is no attention in {family} models, so none can be shown: their layers carry one state from word "
+            "to word, or read a few neighbors. `bertie words` compares the vectors of their layers."
+        )
     probs = [one[0].float() for one in output.attentions]
     if isinstance(kind, Windowed):
         at_G = torch.arange(0) if seen_1S is None else seen_1S[0].nonzero()[:, 0]

@@ -1,4 +1,4 @@
-"""`bertie next-sentence`: whether a text follows another, by the head of pre-training."""
+"""`bertie next-sentence`: whether a text follows another, by the head of pre-training, or a language model."""
 
 from pathlib import Path
 from typing import Annotated
@@ -30,10 +30,12 @@ def next_sentence_command(
 
     Prints the prediction and its probability. Models trained with next-sentence prediction (NSP) predict whether the
     second text follows the first. Models pre-trained with sentence order prediction (SOP) predict whether the two
-    texts are in order.
+    texts are in order. Another language model answers by how much the first text tells of the second: by their topic
+    more than by their order.
 
     \b
     Examples:
+      bertie next-sentence starter-en "He was born in Paris." "His father was a French merchant."
       bertie next-sentence runs/tiny "It began to rain." "She opened her umbrella."
     """
     verdict = bertie.next_sentence(
@@ -42,4 +44,5 @@ def next_sentence_command(
     if console.verbosity.json:
         console.emit(verdict.as_json())
     else:
-        console.show(f"{SAID[verdict.verdict]} (probability {verdict.probability:z.3f})")
+        gain = "" if verdict.gain is None else f", {verdict.gain:z.2f} nats per token from the first text"
+        console.show(f"{SAID[verdict.verdict]} (probability {verdict.probability:z.3f}{gain})")
