@@ -1,4 +1,4 @@
-"""Reading of published and own files: rows of tables with the columns they must have, and lists in YAML."""
+"""PredictedPlaces of published and own files: rows of tables with the columns they must have, and lists in YAML."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
