@@ -106,7 +106,7 @@ def backward(
     counts: predictions by loss name over all micro-batches and ranks. Dropout is drawn from (seed, micro-batch), so a
     step that is repeated after a resume has the same dropout. passes: the minimum number of passes, for ranks that run
     in step; additional passes repeat the last micro-batch with weight 0. recorded: runs the passes that it has graphs
-    for. run: calls a forward pass. A CPU's own generator is seeded: torch.manual_seed writes down the stack three times.
+    for. run: calls a forward pass. A CPU's own generator is seeded: torch.manual_seed writes down the stack thrice.
     """
     sums = StepTotals()
     compared = _compared(model, objective, batches, counts, seed=seed, device=device, passes=passes, sums=sums)
