@@ -91,4 +91,4 @@ def correlation(a: Float, b: Float) -> Float:
         return np.zeros(a.shape[:-1])
     vary = np.ptp(a, -1).astype(bool) & np.ptp(b, -1).astype(bool)  # what rounding leaves of a constant correlates too
     a, b = a - a.mean(-1, keepdims=True), b - b.mean(-1, keepdims=True)
-    return vary * ratio((a * b).sum(-1), np.sqrt((a * a).sum(-1) * (b * b).sum(-1)))
+    return ratio(vary * (a * b).sum(-1), np.sqrt((a * a).sum(-1) * (b * b).sum(-1)))
