@@ -42,6 +42,29 @@ settings.register_profile("bertie", deadline=None, derandomize=True, max_example
 settings.load_profile("bertie")
 
 
+# Files that take more than ten seconds, the longest first: begun last, one of them would keep one process busy alone.
+LONG_FILES = (
+    *("test_readme", "test_examples", "test_recorded_passes", "test_families", "test_add_a_family", "test_sklearn"),
+    *("test_corpus_build", "test_recorded_forwards", "test_search_index", "test_task_kinds", "test_folds"),
+    *("test_convert", "test_fused_kernels", "test_add_a_task", "test_hub_models", "test_calibration", "test_tune"),
+    *("test_any_bytes", "test_config_law", "test_serve_process", "test_feature_vectors", "test_golden"),
+    *("test_cli_finetune", "test_imbalance", "test_uncertain_answers", "test_thresholds", "test_serve_versions"),
+    *("test_add_a_package", "test_error_codes", "test_finetune_report", "test_data_in_memory", "test_static"),
+    *("test_recipes", "test_features", "test_lora", "test_published_sets", "test_isolated", "test_stop_and_go"),
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Files are dealt in the order of `pytest_collection_modifyitems`, not by their number of tests."""
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the long files first."""
+    place = {name: number for number, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(place)))
+
+
 @pytest.fixture(autouse=True)
 def _usual_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every test starts with the usual messages, also after a command line of another test with --quiet or --json."""

@@ -60,10 +60,10 @@ def run(site: Path | None, *command: object, code: int = 0, fresh: bool = False)
 
     fresh: in a process that starts from nothing, as a user's does; a copied one takes a tenth of the time
     """
-    environment = {"COLUMNS": "200"}
+    environment = {**os.environ, "COLUMNS": "200"}
     if fresh:
         paths = [str(site) if site else "", os.environ.get("PYTHONPATH", "")]
-        environment |= os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         whole = [str(BERTIE), *map(str, command)]
         done = subprocess.run(whole, env=environment, capture_output=True, text=True, check=False)
     else:

@@ -40,15 +40,16 @@ def run(
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command line of `bertie`, or a script. packages: folders where packages are installed"""
+    """Runs a command line of `bertie`, or a script, one at a time. packages: folders where packages are installed"""
     command, paths = [*map(str, arguments)], [*map(str, packages)]
-    everywhere = os.pathsep.join([*paths, *filter(None, [os.environ.get("PYTHONPATH")])])  # also where it starts others
+    environment = {**(os.environ if environment is None else environment)}
+    environment["PYTHONPATH"] = os.pathsep.join([*paths, environment.get("PYTHONPATH", "")])  # for those it starts
     with tempfile.TemporaryDirectory() as outputs:
         asked = {
             "arguments": command,
             "script": script,
             "packages": paths,
-            "environment": {**os.environ, "PYTHONPATH": everywhere, **(environment or {})},
+            "environment": environment,
             "folder": str(folder or Path.cwd()),
             "outputs": outputs,
         }
@@ -70,6 +71,7 @@ def _serve() -> None:
         import_module(name)
     from bertie import registry
 
+    assert "huggingface_hub" not in sys.modules, "it reads the environment when it is imported"
     assert not registry.offered.cache_info().currsize, "what packages offer was read before there are packages"
     gc.freeze()  # or each copy ends with a search through all of it
     for line in sys.stdin:

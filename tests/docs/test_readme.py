@@ -32,7 +32,7 @@ def blocks(page: str) -> list[tuple[str, str]]:
 
 
 # Less of the same, where a page is run to see that its lines work.
-LESS = {"--rows 600": "--rows 120", "--steps 150": "--steps 6", "epochs=3": "epochs=1",
+LESS = {"--rows 600": "--rows 120", "--steps 150": "--steps 2", "epochs=3": "epochs=1",
         "python:stdlib": "python:uuid,json", "python:numpy,scipy": "python:statistics,decimal"}  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from bertie.files import JsonObject
 from bertie.metrics.base import RESAMPLES, Float, percent_points, ratio
 
-SORTED = 20_000_000  # numbers ranked for intervals; beyond, fewer resamples, at least 200
+SORTED, AT_ONCE = 20_000_000, 200_000  # numbers ranked for intervals: beyond, fewer resamples, at least 200
 
 
 @dataclass
@@ -44,20 +44,19 @@ class Numbers:
 
     def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> JsonObject:
         """Returns every metric with its 95% bootstrap interval, as JSON values."""
-        truth_N, predicted_N = np.array(self.truth), np.array(self.predicted)
+        truth_N, predicted_N, examples = np.array(self.truth), np.array(self.predicted), max(1, self.total)
         rng, drawn = np.random.default_rng(seed), dict[str, list[Float]]()
-        resamples = min(resamples, max(200, SORTED // max(1, self.total)))
-        for _ in range(resamples if self.total else 0):
-            rows = rng.integers(self.total, size=self.total)
-            for name, value in compute_number_metrics(truth_N[rows], predicted_N[rows], self.threshold).items():
-                drawn.setdefault(name, []).append(value)
-        flat = len(set(self.predicted)) == 1 < len(set(self.truth))
+        resamples, at_once = min(resamples, max(200, SORTED // examples)), max(1, AT_ONCE // examples)
+        for start in range(0, resamples if self.total else 0, at_once):
+            rows_RN = rng.integers(self.total, size=(min(at_once, resamples - start), self.total))
+            for name, values in compute_number_metrics(truth_N[rows_RN], predicted_N[rows_RN], self.threshold).items():
+                drawn.setdefault(name, []).append(values)
         return {
             "examples": self.total,
             **self.compute(),
-            "interval_95": {name: list(percent_points(np.array(values))) for name, values in drawn.items()},
+            "interval_95": {name: list(percent_points(np.concatenate(values))) for name, values in drawn.items()},
             "positive": self.positives,
-            "all_given": str(self.predicted[0]) if flat else None,
+            "all_given": str(self.predicted[0]) if len(set(self.predicted)) == 1 < len(set(self.truth)) else None,
             "undefined": self.undefined(),
         }
 
@@ -72,23 +71,24 @@ class Numbers:
 
 
 def compute_number_metrics(truth: Float, predicted: Float, threshold: float | None = None) -> dict[str, Float]:
-    """truth, predicted (N,) -> each metric. A correlation with a constant is 0."""
+    """truth, predicted (..., N) -> each metric (...). A correlation with a constant is 0."""
     from scipy.stats import rankdata
 
     metrics: dict[str, Float] = {
         "pearson": correlation(truth, predicted),
-        "spearman": correlation(rankdata(truth), rankdata(predicted)),  # ties have their mean rank
-        "mse": ratio(((truth - predicted) ** 2).sum(), len(truth)),
+        "spearman": correlation(rankdata(truth, axis=-1), rankdata(predicted, axis=-1)),  # ties have their mean rank
+        "mse": ratio(((truth - predicted) ** 2).sum(-1), truth.shape[-1]),
     }
     if threshold is not None:
         above, predicted_above = truth >= threshold, predicted >= threshold
-        metrics["f1"] = ratio(2 * (above & predicted_above).sum(), above.sum() + predicted_above.sum())
+        metrics["f1"] = ratio(2 * (above & predicted_above).sum(-1), above.sum(-1) + predicted_above.sum(-1))
     return metrics
 
 
 def correlation(a: Float, b: Float) -> Float:
-    """Returns Pearson's correlation of two lists of numbers, 0 where one of them is constant."""
-    if not len(a) or not np.ptp(a) or not np.ptp(b):  # what rounding leaves of a constant correlates too
-        return np.zeros(())
-    a, b = a - a.mean(), b - b.mean()
-    return ratio((a * b).sum(), np.sqrt((a * a).sum() * (b * b).sum()))
+    """Returns Pearson's correlation of lists of numbers (..., N), 0 where one of two is constant -> (...)"""
+    if not a.size:
+        return np.zeros(a.shape[:-1])
+    vary = np.ptp(a, -1).astype(bool) & np.ptp(b, -1).astype(bool)  # what rounding leaves of a constant correlates too
+    a, b = a - a.mean(-1, keepdims=True), b - b.mean(-1, keepdims=True)
+    return ratio(vary * (a * b).sum(-1), np.sqrt((a * a).sum(-1) * (b * b).sum(-1)))

@@ -62,7 +62,7 @@ def mean_area(scores_NL: NDArray[np.float32], truth_N: NDArray[np.int64], times_
     A label that is never true has no curve and is ignored (scikit-learn's functions give it one half).
     """
     areas, curves = np.zeros(len(times_RN)), np.zeros(len(times_RN))
-    for label, scores_N in enumerate(scores_NL.T):
+    for label, scores_N in ((label, scores_NL[:, label]) for label in np.unique(truth_N) if label >= 0):
         order = np.argsort(-scores_N, kind="stable")
         last_of_equals = np.append(scores_N[order][:-1] != scores_N[order][1:], True)
         times, is_true = times_RN[:, order], truth_N[order] == label

@@ -7,6 +7,7 @@ formulas and markup are removed, and explanations are kept. One module is one do
 
 import ast
 import inspect
+import os
 import re
 import sysconfig
 from collections.abc import Iterable, Iterator
@@ -122,9 +123,12 @@ def package_files(package: str) -> list[Path]:
     root = locate(package)
     if root.is_file():
         return [root]
-    paths = (path for path in root.rglob("*") if path.suffix in SUFFIXES and path.is_file())
-    names = (path.relative_to(root) for path in paths)
-    return [root / path for path in sorted(names, key=str) if not any(map(SKIPPED_PARTS.fullmatch, path.parts))]
+    paths = list[Path]()
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not SKIPPED_PARTS.fullmatch(name)]  # not even looked into
+        paths += [Path(folder, name) for name in names if not SKIPPED_PARTS.fullmatch(name)]
+    paths = [path for path in paths if path.suffix in SUFFIXES and path.is_file()]
+    return sorted(paths, key=lambda path: str(path.relative_to(root)))
 
 
 def read_module(path: Path, package: str, root: Path) -> Module | None:
