@@ -336,6 +336,33 @@ def next_sentences(korean: bool) -> str:
     return f"{table(heads, cells)}\n{note}: `python -m benchmarks.next_sentences`\n"
 
 
+def prompts(korean: bool) -> str:
+    """One row for each model, number of examples and calibration: the accuracy over the draws."""
+    runs: defaultdict[tuple[str, int, bool], list[float]] = defaultdict(list)
+    for row in lines("prompts"):
+        runs[row["model"], row["k"], row["calibrated"]].append(row["accuracy"])
+    yes = "예" if korean else "yes"
+    cells = [
+        (model, str(k), yes if calibrated else "", mean_cell(values))
+        for (model, k, calibrated), values in sorted(runs.items(), key=lambda one: (one[0][1] > 0, one[0]))
+    ]
+    last = lines("prompts")[-1]
+    heads = ("모델", "`k`", "보정", "정확도") if korean else ("model", "`k`", "calibrated", "accuracy")
+    return f"{table(heads, cells)}\n{last['machine']}, {last['date']}: `python -m benchmarks.prompts`\n"
+
+
+def perplexities(korean: bool) -> str:
+    """One row for each model: its head and its perplexities."""
+    rows = lines("perplexities")
+    heads = ("모델", "헤드", "단어당", "토큰당") if korean else ("model", "head", "per word", "per token")
+    cells = (
+        (row["model"], row["head"], f"{row['per_word']:,.0f}", f"{row['per_token']:,.1f}" if "per_token" in row else "")
+        for row in rows
+    )
+    note = f"{rows[0]['machine']}, {rows[0]['date']}: `python -m benchmarks.perplexities`"
+    return f"{table(heads, cells)}\n{note}\n"
+
+
 LANGUAGES = {"en": "English", "ko": "Korean"}
 
 
@@ -515,6 +542,8 @@ TABLES: dict[str, Callable[..., str]] = {
     "embedding-losses": embedding_losses,
     "replaced-words": replaced_words,
     "next-sentences": next_sentences,
+    "prompts": prompts,
+    "perplexities": perplexities,
     "facts": facts,
     "families": families,
     "memory": memory,

@@ -1,5 +1,6 @@
 """Forecasts of runs from a trial: what is counted, stored, interrupted, and shown next to the measurement."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ from test_cli_finetune import model, train
 from test_cli_finetune import settings as finetune_settings
 from test_pretrain import home, settings, thread
 
+from bertie import settings as configs
 from bertie.errors import Stopped
 from bertie.runs import finetune_assess, finetune_train, forecast, trial
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import plan_finetuning as finetune_plan
 from bertie.runs.finetune import run_finetune
@@ -20,6 +23,7 @@ from bertie.runs.pretrain import plan_pretraining, run_pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.work import finetuning_work, pretraining_work
 from bertie.train import checkpoint, log
+from toys import toy_model
 
 assert home
 assert model
@@ -141,6 +145,27 @@ def test_without_a_trial_a_gpu_has_a_range(home: Path, monkeypatch: pytest.Monke
     assert found.high_s == pytest.approx(1.25 * found.seconds)
     least = 1.8e-3 * sum(phase.steps for phase in work.phases)  # a step takes this, however small it is
     assert found.seconds > least / 2
+
+
+def test_a_step_reads_every_choice_of_a_question(tmp_path: Path) -> None:
+    """As many tokens as the batches of the run have, and sequences of the length of one choice."""
+    rows = [{"context": "a b", "choices": ["c", "d e f", "a", "b b", "c c c"], "label": i % 5} for i in range(30)]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    folder = toy_model(tmp_path / "model", "abcdef")
+    config = configs.load_config(
+        FinetuneConfig,
+        None,
+        ["train.batch_size=6", "max_length=32"],
+        model=str(folder),
+        task="choice",
+        train_file=str(tmp_path / "train.jsonl"),
+    )
+    run = prepare_run(config, read_examples(config))
+    (phase,) = finetuning_work(run).phases
+    read = sum(batch.tokens for step in range(4) for batch in phase.source(6).batches(step)) / 4
+    assert phase.tokens == pytest.approx(read, rel=0.01)
+    assert phase.shape.sequences == 5 * 6
+    assert 5 <= phase.shape.length <= 10
 
 
 def test_fine_tuning_has_a_forecast(model: Any, train: Any, tmp_path: Path, bertie: Any) -> None:

@@ -128,6 +128,17 @@ def test_a_domain_is_learned_and_the_table_says_so(home, start, tmp_path):
     assert after.tokenizer.encode("aardvark").tokens[1] == "aardvark"
 
 
+def test_a_left_to_right_model_is_measured_before_and_after(home, tmp_path):
+    """By its exact perplexity, which the setting measures as it does that of a masked model."""
+    causal = ("model_overrides.causal=true", "objectives={mlm: null, nsp: null, ltr: {}}")
+    run_pretrain(settings(home, *causal, "train.steps=40", "optim.lr=2e-3", "train.batch_size=16"), tmp_path / "start")
+    other = make_corpus(tmp_path / "domain", documents(60, seed=3))
+    config = domain(home, tmp_path / "start" / "model", causal[1], "pseudo_perplexity=8", corpus=str(other))
+    measured = run_pretrain(config, tmp_path / "run")["pseudo_perplexity"]["domain"]
+    assert measured["before"]["head"] == measured["after"]["head"] == "lm"
+    assert measured["after"]["per_token"] < measured["before"]["per_token"]
+
+
 def test_what_is_missing_is_said(home, start, tmp_path):
     small = make_corpus(tmp_path / "small", documents(2, sentences=150))
     with pytest.raises(DataError, match="too small to hold out documents"):

@@ -111,6 +111,8 @@ def test_a_run_from_random_weights(preset: str, tmp_path: Path) -> None:
 
 
 def test_settings_of_random_weights(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"lstmm is not a folder\. Did you mean 'lstm'"):
+        bertie.finetune("lstmm", REVIEWS)
     with pytest.raises(UsageError, match="settings of lstm"):
         bertie.finetune("starter-en", REVIEWS, settings={"vectors": "x.vec"})
     with pytest.raises(UsageError, match="of pre-trained models"):

@@ -19,7 +19,7 @@ from bertie.errors import DataError, Diverged, Stopped, UsageError, speech
 from bertie.runs import confirmation
 from bertie.runs import tune as module
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.space import PAPER, Range, Space, corners, grid, parse_space, varied
+from bertie.runs.space import Range, Space, corners, grid, parse_space, published_space, varied
 from bertie.runs.tune import folder_name, run_tune
 from bertie.runs.verify import verify_folder
 from bertie.train.callbacks import Callback, TrainingRun
@@ -53,9 +53,11 @@ SPACE = {"optim.lr": (1e-6, 1e-2), "epochs": (1, 6)}
 
 
 def test_spaces_are_read_and_the_grid_is_the_papers():
-    assert parse_space(()) == PAPER
-    assert len(grid(PAPER)) == 18
-    assert {"train.batch_size": 32, "optim.lr": 2e-5, "epochs": 4} in grid(PAPER)
+    paper = published_space(3e-5)
+    assert published_space(1e-3)["optim.lr"] == (1.7e-3, 1e-3, 6.7e-4)
+    assert parse_space(()) == {}
+    assert len(grid(paper)) == 18
+    assert {"train.batch_size": 32, "optim.lr": 2e-5, "epochs": 4} in grid(paper)
     space = parse_space(["optim.lr=1e-5..1e-3", "select=last,best", "epochs=2..4"])
     assert space == {"optim.lr": Range(1e-5, 1e-3), "select": ("last", "best"), "epochs": Range(2, 4)}
     assert grid(space) is None

@@ -21,7 +21,7 @@ from bertie.runs import tune as runs
 from bertie.runs.arguments import FINETUNE
 from bertie.runs.confirmation import verdict_on_best
 from bertie.runs.layout import MODEL
-from bertie.runs.space import PAPER, Range, Space, parse_space
+from bertie.runs.space import Range, Space, parse_space
 
 if TYPE_CHECKING:
     import pandas
@@ -242,4 +242,4 @@ def _space(vary: Sequence[str] | Mapping[str, Sequence[object]]) -> Space:
     space: dict[str, tuple[object, ...] | Range] = {
         FINETUNE.get(name, name): (*values,) for name, values in vary.items()
     }
-    return space or PAPER
+    return space

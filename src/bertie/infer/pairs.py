@@ -117,7 +117,7 @@ class PairHead:
 
 
 EVEN, _SLOPE = 0.4, 5.0  # nats per token at which both verdicts are as likely, and how fast that changes
-"""Fitted to sentences of Wikipedia by starter-en and starter-ko (benchmarks/next_sentences.py)."""
+"""Logistic regression on pairs of Wikipedia by starter-en and starter-ko, rounded (benchmarks/next_sentences.py)."""
 
 
 def information(

@@ -74,5 +74,5 @@ def format_domains(results: Json) -> str:
         ]
         rows.append(f"{name:<{width}}  {cells[0]:>21}  {cells[1]:>21}")
     if any("before" not in both for both in results.values()):
-        rows.append("The values before training are omitted: the model had no trained masked-LM head.")
+        rows.append("The values before training are omitted: the model had no trained language-model head.")
     return "\n".join(rows)

@@ -10,6 +10,7 @@ from bertie.console import console
 from bertie.errors import UsageError
 from bertie.files import JsonObject
 from bertie.folders import new_folder
+from bertie.infer.perplexity import READ_AT
 from bertie.models import families
 from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
@@ -154,9 +155,10 @@ class PreparedRun:
         return model
 
     def measured_start(self) -> TorchModel | None:
-        """Returns the model that the run started from, or None where its masked-LM head was untrained."""
+        """Returns the model that the run started from, or None where its language-model head was untrained."""
         _, report = families.load(self.start, heads=self.objective.heads, seed=self.config.train.seed)
-        return None if any(name.startswith("heads.mlm.") for name in report.fresh) else self.model()
+        heads = tuple(f"heads.{name}." for name in READ_AT)
+        return None if any(name.startswith(heads) for name in report.fresh) else self.model()
 
     def save(self, model: TorchModel, run: Path) -> None:
         """Writes RUN/model, and other models of an objective."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bertie.errors import UsageError
 from bertie.runs.config import FinetuneConfig
 from bertie.settings import build_config, merge, nested, scalar, typed
+from bertie.train.schedule import BASE
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,15 @@ class Range:
 Space = Mapping[str, tuple[object, ...] | Range]
 """Dotted key of a run's settings -> its choices, or a range."""
 
-PAPER: Space = {"train.batch_size": (16, 32), "optim.lr": (5e-5, 3e-5, 2e-5), "epochs": (2, 3, 4)}
+
+def published_space(rate: float) -> Space:
+    """Returns the published grid, whose rates are around that of BERT-base, for a model with another usual rate."""
+    rates = (float(f"{rate * one / BASE:.2g}") for one in (5e-5, 3e-5, 2e-5))
+    return {"train.batch_size": (16, 32), "optim.lr": tuple(rates), "epochs": (2, 3, 4)}
 
 
 def parse_space(varied: Sequence[str]) -> Space:
-    """Parses "optim.lr=5e-5,3e-5" and "optim.lr=1e-5..1e-4" to a space; without items, the published grid."""
+    """Parses "optim.lr=5e-5,3e-5" and "optim.lr=1e-5..1e-4" to a space."""
     space: dict[str, tuple[object, ...] | Range] = {}
     for text in varied:
         name, equals, values = text.partition("=")
@@ -44,7 +49,7 @@ def parse_space(varied: Sequence[str]) -> Space:
                 f"{text!r}: {values} is not a range. Write LOW..HIGH with two numbers, the smaller one first."
             )
         space[name] = Range(*ends)
-    return space or PAPER
+    return space
 
 
 def grid(space: Space) -> list[dict[str, object]] | None:

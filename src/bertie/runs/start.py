@@ -15,9 +15,9 @@ from bertie.models.model import TorchModel
 from bertie.models.partial import freeze, freeze_names, reinitialize
 from bertie.models.saving import check_vocabulary
 from bertie.models.sentence import read_sentence
-from bertie.models.variant import read_labels, read_public
+from bertie.models.variant import Variant, read_labels, read_public
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.models import check_length
+from bertie.runs.models import check_length, model_folder
 from bertie.tasks import Task, task_name
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.schedule import ABSURD, BASE_WIDTH, usual_rate, warmup_warnings
@@ -127,9 +127,19 @@ def with_rate(config: FinetuneConfig, model: TorchModel, notes: list[str]) -> Fi
 
 
 def _usual_rate(config: FinetuneConfig, model: TorchModel) -> float:
-    """Returns the learning rate of the model's family, or that of its width."""
-    own = model.variant.random_rate if model.variant else None
-    return own or usual_rate(model.config.hidden_size, lora=config.lora.rank is not None)
+    return _rate(config, model.variant, model.config)
+
+
+def usual_rate_of(config: FinetuneConfig) -> float:
+    """Returns the usual learning rate of the model that a run starts from, whose weights are not read."""
+    model = model_folder(config.model)
+    return _rate(config, families.family(model), families.config(model))
+
+
+def _rate(config: FinetuneConfig, variant: Variant | None, shape: EncoderConfig) -> float:
+    """Returns the learning rate of a family, or that of a width."""
+    own = variant.random_rate if variant else None
+    return own or usual_rate(shape.hidden_size, lora=config.lora.rank is not None)
 
 
 def odd(config: FinetuneConfig, model: TorchModel, train: Sequence[Example]) -> list[str]:

@@ -5,7 +5,8 @@
     RUN/model/                 the best run's model
     RUN/results.json           all trials, best first; report.html shows them
 
-The published grid: batch size 16 or 32, learning rate 5e-5, 3e-5 or 2e-5, 2 to 4 epochs (Devlin et al. 2018, A.3).
+The published grid: batch size 16 or 32, learning rate 5e-5, 3e-5 or 2e-5, 2 to 4 epochs (Devlin et al. 2018, A.3). Its
+rates are for BERT-base; for another model they are as far around its usual rate.
 """
 
 import json
@@ -15,6 +16,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -33,7 +35,8 @@ from bertie.runs.finetune_train import take_model
 from bertie.runs.folder import STUDY, RunFolder
 from bertie.runs.folds import FoldPlan
 from bertie.runs.layout import MODEL
-from bertie.runs.space import PAPER, Range, Space, corners, grid, varied
+from bertie.runs.space import Range, Space, corners, grid, published_space, varied
+from bertie.runs.start import usual_rate_of
 from bertie.runs.tune_page import render_tune_page
 from bertie.runs.untrained import start_folder
 from bertie.settings import flatten
@@ -60,7 +63,7 @@ class _GivenUp(BertieError):
 def run_tune(
     config: FinetuneConfig,
     run: Path | str,
-    space: Space = PAPER,
+    space: Space = MappingProxyType({}),
     *,
     trials: int | None = None,
     hours: float | None = None,
@@ -72,14 +75,15 @@ def run_tune(
 ) -> dict[str, object]:
     """Fine-tunes with settings from `space` until all `trials` are finished, and returns the contents of results.json.
 
-    trials: by default every point of a grid; required for a space with a range. hours: no further trial starts after
-    them. prune: whether to stop a trial whose dev score is below the median of earlier trials at the same step.
-    confirm: new seeds with which the best settings are compared with the given ones. folds: of nested cross-validation
-    instead. examples: those of each trial, instead of reading its files. A
-    search that was stopped resumes. Raises UsageError for an unknown key, another search's folder or a missing optuna;
-    otherwise as `finetune`.
+    space: by default `published_space` around the usual rate of the model. trials: by default every point of a grid;
+    required for a space with a range. hours: no further trial starts after them. prune: whether to stop a trial whose
+    dev score is below the median of earlier trials at the same step. confirm: new seeds with which the best settings
+    are compared with the given ones. folds: of nested cross-validation instead. examples: those of each trial, instead
+    of reading its files. A search that was stopped resumes. Raises UsageError for an unknown key, another search's
+    folder or a missing optuna; otherwise as `finetune`.
     """
     library = _optuna()
+    space = space or published_space(usual_rate_of(config))
     run, points = Path(run), grid(space)
     if trials is None and points is None:
         raise UsageError("A range (LOW..HIGH) needs a number of trials. Add --trials N.")

@@ -100,10 +100,11 @@ def finetuning_work(run: Prepared) -> Work:
     """Returns the work of a fine-tuning run."""
     config, train, model = run.config, run.config.train, run.model
     sequences, lengths = run.train.sequences, run.train.sequences.lengths
-    tokens = float(lengths.sum() / len(lengths) * train.batch_size)
+    several = len(lengths) / sequences.examples  # windows of a text, choices of a question
+    tokens = float(lengths.sum() / sequences.examples * train.batch_size)
     micro = min(train.largest_micro_batch or train.batch_size, train.batch_size)
     most, written = _largest(run, micro), run.task.written(run.source.targets) / float(lengths.sum())
-    shape, read = JobPhase(train.steps, train.batch_size, most / micro, written), 1.0
+    shape, read = JobPhase(train.steps, round(several * train.batch_size), most / micro / several, written), 1.0
     if isinstance(model, Seq2Seq):  # for a class, the decoder reads the text again
         shape = replace(shape, decoded=written or 1.0)
     elif written:  # a causal model reads the target after the text

@@ -17,7 +17,7 @@ _HOW_TO_READ = (
     "fine-tuned sets by seed. The encoder is unchanged, and fine-tuning can bring the concept back."
 )
 SAME = 1e-9  # an interval without a width
-_NO_PERPLEXITY = "The model has no masked-LM head, so it has no pseudo-perplexity."
+_NO_PERPLEXITY = "The model has no language-model head, so it has no perplexity."
 
 
 def removal_sentence(one: Removed) -> str:
