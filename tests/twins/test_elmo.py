@@ -20,9 +20,9 @@ from bertie.models import families
 from bertie.models.batch import Batch
 from bertie.models.elmo import ElmoConfig, ElmoEncoder
 from bertie.models.model import TorchModel
-from bertie.nn.bilstm import BiLSTM, mirror
 from bertie.nn.characters import CharacterCNN, character_ids
 from bertie.nn.layout import Packed
+from bertie.nn.recurrent import BiLSTM, mirror
 from bertie.objectives import build_objective
 from nano import NanoSource, nano_fit
 

@@ -23,10 +23,10 @@ from bertie.models.count import forward_flops, parameters, predictions_per_token
 from bertie.models.encoder import EncoderOutput
 from bertie.models.head_config import HeadConfigs, SequenceConfig
 from bertie.models.kinds import MAX_SETTING, NoPositions, Positions, within
-from bertie.nn.bilstm import BiLSTM, mirror
 from bertie.nn.characters import CHARACTER_IDS, CharacterCNN, character_ids
 from bertie.nn.dropout import dropout
 from bertie.nn.layout import Layout, Packed, Padded
+from bertie.nn.recurrent import BiLSTM, mirror
 from bertie.text.tokenizer import Tokenizer
 
 MOST_FILTERS = 100  # kinds of them
