@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from bertie.api.change import convert, extend_vocabulary, grow, shrink, trim_vocabulary
     from bertie.api.corpus import Corpus, build_corpus
     from bertie.api.describe import info, list_families, presets
-    from bertie.api.display import progress
     from bertie.api.finetune import finetune, finetune_against, plan_finetune
     from bertie.api.folders import compare, export_checkpoint, verify, write_report
     from bertie.api.model import Model, load
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from bertie.apps.tokens.report import report_tokenizer
     from bertie.apps.track.trackers import MLflow, TensorBoard, Trackio, WandB
     from bertie.apps.transfer.api import download, upload
+    from bertie.console import progress
     from bertie.models.config import EncoderConfig
     from bertie.models.names import list_models
     from bertie.runs.config import FinetuneConfig, PretrainConfig
@@ -51,7 +51,6 @@ _MODULES = {
     "api.change": "convert extend_vocabulary grow shrink trim_vocabulary",
     "api.corpus": "Corpus build_corpus",
     "api.describe": "info list_families presets",
-    "api.display": "progress",
     "api.finetune": "finetune finetune_against plan_finetune",
     "api.folders": "compare export_checkpoint verify write_report",
     "api.model": "Model load",
@@ -70,6 +69,7 @@ _MODULES = {
     "apps.tokens.report": "report_tokenizer",
     "apps.track.trackers": "MLflow TensorBoard Trackio WandB",
     "apps.transfer.api": "download upload",
+    "console": "progress",
     "models.config": "EncoderConfig",
     "models.names": "list_models",
     "runs.config": "FinetuneConfig PretrainConfig",

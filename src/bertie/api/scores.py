@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from bertie.api.display import html_table, with_interval
+from bertie.api.results import html_table, with_interval
 from bertie.files import Json
 from bertie.metrics.base import called, summarize_metrics, undefined, unknown_labels, verdict
 from bertie.metrics.compare import PairedDifference

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -44,7 +44,32 @@ NOT_FRESH = r"encoder\.(?!pooler\.)|heads\.mlm\."  # weights a student is given 
 
 
 @dataclass(frozen=True)
-class Distillation(Objective):
+class Taught(Objective):
+    """An objective with a teacher, whose weights are in the run's identity, so that no batch changes with its name."""
+
+    teacher: str = field(default="", repr=False)
+    loaded: TorchModel | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """The folder of the teacher."""
+        return {f"{self.name}.teacher": self.teacher}
+
+    def taught_by(self, teacher: TorchModel) -> Self:
+        """Returns the objective with its teacher."""
+        objective = copy(self)
+        object.__setattr__(objective, "loaded", teacher.eval().requires_grad_(False))
+        return objective
+
+    @property
+    def _teacher(self) -> TorchModel:
+        if self.loaded is None:
+            raise UsageError("The teacher is not loaded. Call `load_dependencies` first.")
+        return self.loaded
+
+
+@dataclass(frozen=True)
+class Distillation(Taught):
     """Learns from a teacher. Weights and temperature are those of DistilBERT's code (distillation/README.md)."""
 
     name: ClassVar[str] = "distil"
@@ -74,7 +99,6 @@ class Distillation(Objective):
     """Layers of the teacher, counted from 0, that initialize a student made from a preset, together with the embeddings
     and the vocabulary head. Empty: random weights. Source: DistilBERT's code, extract_distilbert.py: 0, 2, 4, 7, 9, 11.
     """
-    loaded: TorchModel | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         weights = (self.weight, self.cosine, self.features, self.attention)
@@ -91,20 +115,14 @@ class Distillation(Objective):
         """Whether all layers are compared, whose states and attention the encoder then returns."""
         return bool(self.features or self.attention)
 
-    @property
-    def reads(self) -> dict[str, str]:
-        """The folder of the teacher."""
-        return {"distil.teacher": self.teacher}
-
     def load_dependencies(self, load: OpensModel) -> "Distillation":
         """Loads the teacher. Raises UsageError when none is named, or when it has no masked-LM head."""
         if not self.teacher:
             raise UsageError("distil.teacher is missing. Set it to the folder of the teacher model.")
-        objective, teacher = copy(self), load(self.teacher)
+        teacher = load(self.teacher)
         if "mlm" not in teacher.heads:
             raise WrongModel(f"{self.teacher} has no masked-LM head, which a teacher needs.")
-        object.__setattr__(objective, "loaded", teacher.eval().requires_grad_(False))
-        return objective
+        return self.taught_by(teacher)
 
     def prepare(self, model: TorchModel, seed: int) -> None:
         """Checks that student and teacher match, and initializes a new student from the teacher's layers.
@@ -235,12 +253,6 @@ class Distillation(Objective):
             report["attention"] = LossTerm(total, counts["attention"], weight=self.attention)
         return report
 
-    @property
-    def _teacher(self) -> TorchModel:
-        if self.loaded is None:
-            raise UsageError("The teacher is not loaded. Call `load_dependencies` first.")
-        return self.loaded
-
 
 def layer_pairs(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
     """Returns each layer of the student with the last one of its share of the teacher's layers."""
@@ -250,9 +262,8 @@ def layer_pairs(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> list[tuple[
 
 def attention_divergence(ours_BASS: Tensor, theirs_BASS: Tensor, mask_BS: Tensor) -> Tensor:
     """Returns the sum over real tokens of the mean over heads of KL(theirs || ours), in nats. float32 scalar"""
-    ours_BASS, theirs_BASS = (
-        F.normalize(x.float(), p=1, dim=-1) for x in (ours_BASS, theirs_BASS)
-    )  # bf16's add up to 0.99
+    # in bfloat16, probabilities add up to 1 only roughly
+    ours_BASS, theirs_BASS = (F.normalize(x.float(), p=1, dim=-1) for x in (ours_BASS, theirs_BASS))
     logs_BASS = ours_BASS.clamp_min(torch.finfo(torch.float32).tiny).log()
     apart_BS = F.kl_div(logs_BASS, theirs_BASS, reduction="none").sum(-1).mean(1)
     return (apart_BS * mask_BS).sum()
