@@ -191,7 +191,7 @@ class Table:
         if row == PUBLISHED:
             published = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
             merge(tree, {"model": "bert-tiny", "model_overrides": published, "optim": {"lr": 1e-4, "warmup": 0.01}})
-            merge(tree, {"objectives": {"nsp": {}}, "train": {"batch_size": 256}})
+            merge(tree, {"objectives": {"mlm": {}, "nsp": {}}, "train": {"batch_size": 256}})
         elif row != MODERN:
             merge(tree, {"model_overrides": _shape(LAYERS, WIDTH), "objectives": {"mlm": {}, "nsp": None}})
             merge(tree, {"optim": {"name": "muon", "lr": 4e-3}, "train": {"batch_size": 32}})

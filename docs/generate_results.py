@@ -486,6 +486,8 @@ def prepositions(korean: bool) -> str:
 
 def speedrun(korean: bool, minutes: str, threads: str) -> str:
     """One row for each recipe in the same time: steps, tokens, loss, scores; then how it was measured."""
+    from benchmarks.speedrun import rows as recipes
+
     del korean
     rows: defaultdict[str, list[Row]] = defaultdict(list)
     for row in lines("speedrun"):
@@ -494,7 +496,13 @@ def speedrun(korean: bool, minutes: str, threads: str) -> str:
     first = next(iter(rows.values()))[0]
     tasks = tuple(first["scores"])
     cells = []
-    for name, runs in rows.items():
+
+    def mean_loss(name: str) -> float:
+        losses = [run["loss"] for run in rows[name] if run["loss"] is not None]
+        return sum(losses) / len(losses) if losses else float("inf")
+
+    for name in sorted(rows, key=mean_loss):
+        runs = rows[name]
         losses = [run["loss"] for run in runs if run["loss"] is not None]
         known = SeedSummary.over(losses) if losses else None
         loss = "" if known is None else f"{known.mean:.2f}"
@@ -507,7 +515,9 @@ def speedrun(korean: bool, minutes: str, threads: str) -> str:
     seeds = sorted({len(runs) for runs in rows.values()})
     many = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' * (seeds[0] > 1)}"
     command = f"python -m benchmarks.speedrun --minutes {minutes} --threads {threads} --seeds {seeds[-1]}"
-    return table(heads, cells) + f"\n{many} a row, {first['machine']}, {first['date']}: `{command}`\n"
+    missing = [name for name in recipes() if name not in rows]
+    note = f"\nNot measured: {'; '.join(missing)}.\n" if missing else ""
+    return table(heads, cells) + f"\n{many} a row, {first['machine']}, {first['date']}: `{command}`\n" + note
 
 
 def recommend(korean: bool, data: str) -> str:

@@ -14,6 +14,7 @@ from bertie import objectives
 from bertie.errors import UsageError
 from bertie.models import families
 from bertie.models.count import parameters
+from bertie.objectives.base import parts_of
 from bertie.report.charts import Chart
 from bertie.runs.run_data import phases
 
@@ -32,7 +33,8 @@ def test_every_row_is_a_run(table, row):
     parts = phases(config)
     assert sum(part.steps for part in parts) == 1_000
     assert max(part.max_length for part in parts) <= shape.max_length
-    assert objectives.build_objective(config.objectives)
+    objective = objectives.build_objective(config.objectives)
+    assert sum(part.on_tokens for part in parts_of(objective)) == 1, "it learns from tokens, not from pairs alone"
     assert (config.train.seed, config.train.steps) == (3, 1_000)
     assert phases(table.config(row, 0, speedrun.FEWEST)), "each phase has a step"
     assert parameters(shape)["layers"] > 0
