@@ -19,13 +19,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.harness import interleave
-from bertie.memory import keep_memory
 from bertie.models import families
 from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.heads.vocabulary import MaskedLMHead
 from bertie.models.loss import right
 from bertie.models.model import TorchModel
 from bertie.nn.layout import Packed
+from bertie.process import keep_memory
 
 ROWS, LENGTH, PREDICTED = 25, 128, 480
 

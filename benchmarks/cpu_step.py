@@ -17,9 +17,9 @@ from torch.autograd.profiler import record_function
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import harness, pretrain
-from bertie.memory import keep_memory
 from bertie.models import families
 from bertie.objectives.mlm import MaskedLM
+from bertie.process import keep_memory
 from bertie.train.config import OptimConfig
 from bertie.train.optim import OptimizerGroup
 from bertie.train.step import backward

@@ -22,9 +22,9 @@ from typing import Any
 from benchmarks import harness
 from bertie.data.executors import cores
 from bertie.errors import BertieError
-from bertie.threads import CHOSEN, SPINS, spin_briefly
+from bertie.process import CHOSEN, SPINS, spin_briefly
 
-DEFAULT, OURS = "default", "bertie"  # libgomp's own count; what Bertie chooses (threads.py)
+DEFAULT, OURS = "default", "bertie"  # libgomp's own count; what Bertie chooses (process.py)
 COUNTS = (DEFAULT, OURS, "0", "1000", "10000", "100000")
 WHERE = ("alone", "busy")
 BUSY = "while True: pass"  # a thread of the neighbor

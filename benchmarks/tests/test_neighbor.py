@@ -8,16 +8,16 @@ import sys
 import pytest
 
 from benchmarks import neighbor
-from bertie import threads
+from bertie import process
 
 
 @pytest.fixture
 def running(monkeypatch, tmp_path):
     """A machine of 4 processors: running(n, ...) sets how many threads run at each look."""
-    monkeypatch.setattr(threads, "LOAD", tmp_path / "loadavg")
+    monkeypatch.setattr(process, "LOAD", tmp_path / "loadavg")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(4)), raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    for name in (*threads.CHOSEN, "OMP_NUM_THREADS"):
+    for name in (*process.CHOSEN, "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
 
     def set_looks(*counts):
@@ -27,7 +27,7 @@ def running(monkeypatch, tmp_path):
             (tmp_path / "loadavg").write_text(f"0.00 0.00 0.00 {next(looks)}/90 7\n")
 
         write()
-        monkeypatch.setattr(threads.time, "sleep", write)
+        monkeypatch.setattr(process.time, "sleep", write)
 
     return set_looks
 
@@ -46,28 +46,28 @@ def test_threads_spin_briefly_where_others_are_busy(running, monkeypatch, looks,
     running(*looks)
     if own:
         monkeypatch.setenv("OMP_NUM_THREADS", own)
-    threads.spin_briefly()
-    assert os.environ.get(threads.SPINS) == (threads.BRIEF if busy else None)
+    process.spin_briefly()
+    assert os.environ.get(process.SPINS) == (process.BRIEF if busy else None)
 
 
 def test_what_the_user_chose_stays(running, monkeypatch):
     running(9, 9, 9, 9)
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    threads.spin_briefly()
-    assert threads.SPINS not in os.environ
+    process.spin_briefly()
+    assert process.SPINS not in os.environ
     monkeypatch.delenv("OMP_WAIT_POLICY")
-    monkeypatch.setenv(threads.SPINS, "7")
-    threads.spin_briefly()
-    assert os.environ[threads.SPINS] == "7"
+    monkeypatch.setenv(process.SPINS, "7")
+    process.spin_briefly()
+    assert os.environ[process.SPINS] == "7"
 
 
 def test_a_part_of_the_machine_tells_nothing(running, monkeypatch, tmp_path):
     running(9, 9, 9, 9)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    assert not threads.busy()
+    assert not process.busy()
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    monkeypatch.setattr(threads, "LOAD", tmp_path / "nothing")
-    assert not threads.busy()
+    monkeypatch.setattr(process, "LOAD", tmp_path / "nothing")
+    assert not process.busy()
 
 
 def test_it_is_chosen_before_torch_is_there():

@@ -49,7 +49,7 @@ _MODULES = {
     "runs.model_card": "ModelCard",
     "runs.opening": "ModelFolder",
     "runs.planning": "RunPlan",
-    "safe_yaml": "parse_yaml",
+    "settings": "parse_yaml",
     "tasks": "Prediction",
     "tasks.capabilities": "Chooses Spans",
     "text.encoding": "Encoding",
@@ -110,7 +110,7 @@ if TYPE_CHECKING:
     from bertie.runs.model_card import ModelCard
     from bertie.runs.opening import ModelFolder
     from bertie.runs.planning import RunPlan
-    from bertie.safe_yaml import parse_yaml
+    from bertie.settings import parse_yaml
     from bertie.tasks import Prediction
     from bertie.tasks.capabilities import Chooses, Spans
     from bertie.text.encoding import Encoding

@@ -12,8 +12,8 @@ from types import FrameType
 
 from bertie.console import console, end_signals, harmless, hush, ignore_lost_output, leave_terminal, prepare_streams
 from bertie.errors import BertieError, DataError, Stopped, Terminated, UsageError, speech
+from bertie.process import spin_briefly
 from bertie.registry import Later
-from bertie.threads import spin_briefly
 
 
 def main() -> None:

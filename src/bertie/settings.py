@@ -6,19 +6,23 @@ the docstring of its field.
 """
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import is_dataclass
+from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from bertie.errors import DataError, UnknownName, UsageError, nearest
 from bertie.files import read_small, write_bytes
-from bertie.registry import Later
+
+if TYPE_CHECKING:
+    from yaml import SafeLoader
 
 
 def _plain(value: object) -> object:
@@ -84,7 +88,7 @@ class Config(BaseModel):
 
 
 _C = TypeVar("_C", bound=Config)
-_parse_yaml: Later[Callable[[str], object]] = Later("bertie.safe_yaml", "parse_yaml")  # by those who need it alone
+BOOLEAN = "tag:yaml.org,2002:bool"
 MAX_YAML_BYTES = 1 << 20  # a run config has a few thousand
 RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")  # as installed; in a checkout
 
@@ -200,8 +204,38 @@ def _help(kind: type[Config], where: list[str]) -> str:
 
 def save_settings(config: Config, path: Path) -> None:
     """Writes the resolved config as YAML that `load_config` reads as an equal value."""
-    write = Later[Callable[[object], str]]("bertie.safe_yaml", "yaml_text").found()
-    write_bytes(path, write(config.model_dump(mode="json")).encode())
+    import yaml  # slow to import
+
+    tree = config.model_dump(mode="json")
+    write_bytes(path, str(yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)).encode())
+
+
+@cache
+def _loader() -> "type[SafeLoader]":
+    """Safe YAML in which only true and false are booleans, as in YAML 1.2: yes and no are labels and words."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        yaml_implicit_resolvers = {  # noqa: RUF012  (as the base class has it)
+            first: [(tag, pattern) for tag, pattern in resolvers if tag != BOOLEAN]
+            for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    Loader.add_implicit_resolver(BOOLEAN, re.compile("(true|True|TRUE|false|False|FALSE)$"), [*"tTfF"])
+    return Loader
+
+
+def parse_yaml(text: str) -> object:
+    """Returns the value of a text. Raises ValueError for one that is not YAML, RecursionError for too deep a one."""
+    import yaml
+
+    loader = _loader()(text)
+    try:
+        return loader.get_single_data()
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+    finally:
+        loader.dispose()
 
 
 def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -213,7 +247,7 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path.resolve() in _seen:
         raise UsageError(f"{path} extends itself, through {' -> '.join(map(str, _seen))}.")
     try:
-        tree = _parse_yaml.found()(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
+        tree = parse_yaml(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         recipes = (file.stem for folder in RECIPES for file in folder.glob("*.yaml"))
         raise UnknownName(f"{path} is neither a file nor a recipe. {nearest(path.stem, recipes)}") from None
@@ -257,7 +291,7 @@ def scalar(text: str) -> Any:
         with suppress(ValueError):
             return float(text)
     try:
-        return _parse_yaml.found()(text)
+        return parse_yaml(text)
     except ValueError:
         return text
 

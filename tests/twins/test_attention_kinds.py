@@ -12,9 +12,8 @@ from torch import Tensor
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
-from bertie.nn.attention import SelfAttention, split_heads
+from bertie.nn.attention import Cache, SelfAttention, split_heads
 from bertie.nn.blocks import BlockSparseAttention, _lists, random_blocks
-from bertie.nn.cache import Cache
 from bertie.nn.init import initialize
 from bertie.nn.layout import Packed, Padded
 from bertie.nn.window import WindowAttention, window_mask

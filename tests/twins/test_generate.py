@@ -13,7 +13,7 @@ from bertie.infer.generate import GenerationConfig, generate
 from bertie.models import families
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
-from bertie.nn.cache import Cache
+from bertie.nn.attention import Cache
 from bertie.nn.layout import Padded
 
 LENGTHS = (7, 3, 5)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bertie as package
-from bertie import safe_yaml
+from bertie import settings
 from bertie.errors import DataError, UsageError
 from bertie.sklearn import InputError, TextClassifier, TextRegressor
 from toys import CommandLine, toy_model
@@ -213,7 +213,7 @@ def test_weights_are_pairs_or_a_mapping(
 ) -> None:
     run = tmp_path / "run"
     bertie.good("finetune", model, "--train", table, "-o", run, "--class-weights", weights, *OPTIONS)
-    assert safe_yaml.parse_yaml((run / "run.yaml").read_text())["class_weights"] == {"yes": 10, "no": 0.5}  # type: ignore[index]
+    assert settings.parse_yaml((run / "run.yaml").read_text())["class_weights"] == {"yes": 10, "no": 0.5}  # type: ignore[index]
 
 
 @pytest.mark.parametrize("value", ["nan", "x", "inf"])

@@ -15,7 +15,7 @@ from bertie.console import console
 from bertie.errors import DataError, NoRows, UsageError
 from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer
-from bertie.text.scripts import script
+from bertie.text.sentences import script
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train_vocabulary
 

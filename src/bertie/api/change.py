@@ -17,7 +17,15 @@ from bertie.models import families
 from bertie.models.convert import Converted, FolderPrecision, save_like
 from bertie.models.files import MODEL_FOLDER
 from bertie.models.model import TorchModel
-from bertie.models.surgery import DepthMethod, Fill, deeper, take_layers, with_positions, with_vocabulary
+from bertie.models.surgery import (
+    DepthMethod,
+    Fill,
+    deeper,
+    take_layers,
+    trim_to_texts,
+    with_positions,
+    with_vocabulary,
+)
 from bertie.models.widen import wider
 from bertie.runs.adapters import merge_adapter
 from bertie.runs.models import model_folder
@@ -249,7 +257,7 @@ def trim_vocabulary(
     """
 
     def trimmed(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
-        return with_vocabulary(model, resize.trim_tokenizer(model.text_tokenizer, _some(each_line(texts)))), {}
+        return trim_to_texts(model, _some(each_line(texts))), {}
 
     return _make("trim_vocabulary", folder, output, overwrite, trimmed, texts=texts)
 

@@ -269,15 +269,10 @@ def commands_after(model: Path) -> list[str]:
 def commands_after_pretraining(model: Path) -> list[str]:
     """Returns commands that use a pre-trained model, ready to copy into a shell."""
     folder, filling = shlex.quote(str(model)), list[str]()
-    if "mlm" in (read_heads(model) or ()):
+    if "mlm" in (families.family(model).heads(read_public(model)) or ()):
         mask = Tokenizer.load(model).special_tokens["mask"]
         filling = [f'bertie fill-mask {folder} "Some text with a {mask} in it."']
     return [*filling, f"bertie finetune {folder} --train FILE -o runs/NAME"]
-
-
-def read_heads(model: Path) -> tuple[str, ...] | None:
-    """Returns the heads of a model folder; None for an unknown class."""
-    return families.family(model).heads(read_public(model))
 
 
 @dataclass(frozen=True)

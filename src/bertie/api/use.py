@@ -143,10 +143,10 @@ def module_of(model: "AnyModel | TorchModel", device: str | None = None, precisi
     return usable(model, device=device or "auto", precision=precision or "fp32", engine=engine).module
 
 
-def _opened(model: AnyModel, options: dict[str, object]) -> Model:
-    """Returns an open model, and takes the options of `load` out of others."""
+def _call(method: Callable[..., _T], model: AnyModel, /, *texts: object, **options: object) -> _T:
+    """Calls a method of a model, which is opened by the options of `load` that are among the others."""
     where = {name: options.pop(name) for name in ("device", "precision", "engine") if name in options}
-    return usable(model, **where)  # type: ignore[arg-type]  # their types are checked above
+    return method(usable(model, **where), *texts, **options)  # type: ignore[arg-type]  # checked by those that call
 
 
 @overload
@@ -158,14 +158,13 @@ def predict(
 @function_of(Model.predict, load, **THEIRS)
 def predict(model: AnyModel, texts: RowsInput, **options: object) -> Predictions | Written:
     """Predicts labels for texts."""
-    return _opened(model, options).predict(texts, **options)  # type: ignore[no-any-return,call-overload]
+    return _call(Model.predict, model, texts, **options)
 
 
 @function_of(Model.evaluate, load, **THEIRS)
 def evaluate(model: AnyModel, examples: RowsInput | None = None, **options: Unpack[_Evaluate]) -> "Scores":
     """Computes the metrics of a model on labeled examples."""
-    values = dict(options)
-    return _opened(model, values).evaluate(examples, **values)  # type: ignore[arg-type]
+    return _call(Model.evaluate, model, examples, **options)
 
 
 @overload
@@ -183,7 +182,7 @@ def embed(
 @function_of(Model.embed, load, **THEIRS)
 def embed(model: AnyModel, texts: RowsInput, **options: object) -> Vector | list[TokenVectors | None] | Written:
     """Computes a vector for each text, or for each of its tokens."""
-    return _opened(model, options).embed(texts, **options)  # type: ignore[no-any-return,call-overload]
+    return _call(Model.embed, model, texts, **options)
 
 
 @function_of(Model.similarity, load, **THEIRS)
@@ -191,8 +190,7 @@ def similarity(
     model: AnyModel, first: Iterable[object], second: Iterable[object], **options: Unpack[_Similarity]
 ) -> Vector:
     """Computes the similarity of each text of `first` to each text of `second`."""
-    values = dict(options)
-    return _opened(model, values).similarity(first, second, **values)  # type: ignore[arg-type]
+    return _call(Model.similarity, model, first, second, **options)
 
 
 @function_of(Model.rank, load, **THEIRS)
@@ -200,8 +198,7 @@ def rank(
     model: AnyModel, query: str, passages: Iterable[object], *, top: int | None = None, **options: Unpack[_Rank]
 ) -> list[Ranked]:
     """Ranks passages by relevance to a query."""
-    values = dict(options)
-    return _opened(model, values).rank(query, passages, top=top, **values)  # type: ignore[arg-type]
+    return _call(Model.rank, model, query, passages, top=top, **options)
 
 
 @function_of(Model.fill_mask, load, **THEIRS)
@@ -209,22 +206,19 @@ def fill_mask(
     model: AnyModel, text: str, *, top: int = 5, max_length: int | None = None, **options: Unpack[WhereOptions]
 ) -> list[list[MaskPrediction]]:
     """Predicts masked tokens."""
-    values = dict(options)
-    return _opened(model, values).fill_mask(text, top=top, max_length=max_length, **values)
+    return _call(Model.fill_mask, model, text, top=top, max_length=max_length, **options)
 
 
 @function_of(Model.write, load, **THEIRS)
 def write(model: AnyModel, texts: Iterable[object], **options: Unpack[_Write]) -> list[str | None]:
     """Generates a text for each text."""
-    values = dict(options)
-    return _opened(model, values).write(texts, **values)  # type: ignore[arg-type]
+    return _call(Model.write, model, texts, **options)
 
 
 @function_of(Model.perplexity, load, **THEIRS)
 def perplexity(model: AnyModel, texts: RowsInput, **options: Unpack[_Perplexity]) -> "Perplexity":
     """Computes the perplexity of texts, or the pseudo-perplexity of a masked language model."""
-    values = dict(options)
-    return _opened(model, values).perplexity(texts, **values)  # type: ignore[arg-type]
+    return _call(Model.perplexity, model, texts, **options)
 
 
 @function_of(Model.next_sentence, load, **THEIRS)
@@ -232,8 +226,7 @@ def next_sentence(
     model: AnyModel, first: str, second: str, *, max_length: int | None = None, **options: Unpack[WhereOptions]
 ) -> "PairVerdict":
     """Predicts whether one text follows another."""
-    values = dict(options)
-    return _opened(model, values).next_sentence(first, second, max_length=max_length, **values)
+    return _call(Model.next_sentence, model, first, second, max_length=max_length, **options)
 
 
 def checked(function: Callable[_P, _T]) -> Callable[_P, _T]:

@@ -19,7 +19,7 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.generation import GenerationConfig
 from bertie.models.model import TorchModel
 from bertie.models.seq2seq import NEXT_TOKEN, Seq2Seq, writes
-from bertie.nn.cache import Cache
+from bertie.nn.attention import Cache
 from bertie.nn.layout import Padded
 
 __all__ = ["GenerationConfig", "generate", "stream"]

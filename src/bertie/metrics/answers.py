@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bertie.files import JsonObject
-from bertie.metrics.base import Float, MetricsOf
+from bertie.metrics.base import Float, MetricsOf, Units
 from bertie.metrics.resample import Bootstrap
 from bertie.registry import Registry
 
@@ -124,8 +124,9 @@ SCRIPTS: Registry[Script] = Registry(
 
 
 @dataclass
-class AnswerScores:
-    """Counter of true and predicted answers, scored by one script.
+class AnswerScores(Units):
+    """Counter of true and predicted answers, scored by one script: exact_match and f1 (or rouge_w); with unanswerable
+    questions, also those of each kind.
 
     truth: (text, start) of every accepted answer per question, empty for an unanswerable one.
     """
@@ -154,10 +155,6 @@ class AnswerScores:
             self.answerable.append(bool(true))
             self.no_answer.append(answer.no_answer)
             self.silent.append(not answer.text)
-
-    def compute(self) -> dict[str, float]:
-        """Returns exact_match and f1 (or rouge_w); with unanswerable questions, also those of each kind."""
-        return {name: float(value) for name, value in self._metrics_of(self.units()[0].sum(0)).items()}
 
     def report(self) -> JsonObject:
         """Returns every metric with its interval, and the score with the best no-answer threshold."""

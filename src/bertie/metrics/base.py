@@ -61,6 +61,11 @@ class Units(Protocol):
         were added; and the metrics of their sums, (..., K) -> (...) each."""
         ...
 
+    def compute(self) -> Mapping[str, float]:
+        """Returns every metric without its interval."""
+        counts, metrics_of = self.units()
+        return {name: float(value) for name, value in metrics_of(counts.sum(0)).items()}
+
 
 @runtime_checkable
 class Sums(ScoreCounter, Units, Protocol):

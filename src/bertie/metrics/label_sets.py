@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bertie.files import JsonObject
-from bertie.metrics.base import Float, MetricsOf, ratio
+from bertie.metrics.base import Float, MetricsOf, Units, ratio
 from bertie.metrics.calibration import Calibration
 from bertie.metrics.confusion import per_label
 from bertie.metrics.resample import Bootstrap
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class LabelSets:
+class LabelSets(Units):
     """Counter of true and predicted sets of labels. A label that the model does not know counts as missed.
 
     calibration: of the probabilities of all decisions, where they are known.
@@ -48,11 +48,6 @@ class LabelSets:
         """True labels that the model does not know, with their numbers of examples."""
         unknown = sorted(frozenset().union(*self.truth) - set(self.labels))
         return {label: sum(label in labels for labels in self.truth) for label in unknown}
-
-    def compute(self) -> dict[str, float]:
-        """Returns every metric without its interval."""
-        counts, of_sums = self.units()
-        return {name: float(value) for name, value in of_sums(counts.sum(0)).items()}
 
     def report(self) -> JsonObject:
         """Returns every metric with its 95% interval, and metrics per label, as JSON values."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bertie.files import JsonObject
-from bertie.metrics.base import Float, MetricsOf, ratio
+from bertie.metrics.base import Float, MetricsOf, Units, ratio
 from bertie.metrics.resample import Bootstrap, triples
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ _WORDS = ("words", "")
 
 
 @dataclass
-class ParseScores:
-    """Counter of true and predicted arcs by sentence.
+class ParseScores(Units):
+    """Counter of true and predicted arcs by sentence: uas, las, uas_macro_f1 and las_macro_f1.
 
     labels: of the model, frequent ones first; an unknown relation is an error. frequent: the number of labels that are
     separate classes in las_macro_f1; None: all.
@@ -73,11 +73,6 @@ class ParseScores:
 
     def _class(self, relation: str | None) -> str:
         return relation if relation in self._classes else RARE
-
-    def compute(self) -> dict[str, float]:
-        """Returns uas, las, uas_macro_f1 and las_macro_f1."""
-        counts, of_sums = self.units()
-        return {name: float(value) for name, value in of_sums(counts.sum(0)).items()}
 
     def report(self) -> JsonObject:
         """Returns every metric with its interval over resampled sentences, and the metrics of each relation.

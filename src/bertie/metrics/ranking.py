@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bertie.files import JsonObject
-from bertie.metrics.base import Float, MetricsOf, ratio
+from bertie.metrics.base import Float, MetricsOf, Units, ratio
 from bertie.metrics.resample import Bootstrap
 
 CUT = 10  # of mrr@10, which MS MARCO reports
@@ -57,7 +57,7 @@ class Accuracy:
 
 
 @dataclass
-class Ranking:
+class Ranking(Units):
     """Passages by question, with scores and whether they are relevant. Questions without a relevant passage are
     ignored."""
 
@@ -72,10 +72,6 @@ class Ranking:
     def total(self) -> int:
         """The number of passages."""
         return sum(map(len, self.questions.values()))
-
-    def compute(self) -> dict[str, float]:
-        """Returns every metric without its interval."""
-        return {name: float(value) for name, value in average_rankings(self.units()[0].sum(0)).items()}
 
     def report(self) -> JsonObject:
         """Returns every metric with its 95% interval over questions, as JSON values."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.files import JsonObject
-from bertie.metrics.base import Float, MetricsOf, ratio
+from bertie.metrics.base import Float, MetricsOf, Units, ratio
 from bertie.metrics.resample import Bootstrap
 
 COUNTED_PLACES = 10
@@ -23,7 +23,7 @@ Compare = Callable[[TextVectors, TextVectors], TextVectors]
 
 
 @dataclass
-class Retrieval:
+class Retrieval(Units):
     """Counter of queries and passages, by their vectors. A passage that several rows have is one.
 
     compare: the similarity of vectors.
@@ -64,10 +64,6 @@ class Retrieval:
     def total(self) -> int:
         """The number of rows."""
         return self.rows
-
-    def compute(self) -> dict[str, float]:
-        """Returns every metric without its interval."""
-        return {name: float(value) for name, value in retrieval_means(self.units()[0].sum(0)).items()}
 
     def report(self) -> JsonObject:
         """Returns every metric with its 95% interval over queries, as JSON values."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from bertie.files import JsonObject
-from bertie.metrics.base import Float, MetricsOf
+from bertie.metrics.base import Float, MetricsOf, Units
 from bertie.metrics.confusion import MATRIX, most_confused
 from bertie.metrics.resample import Bootstrap, triples
 
@@ -102,8 +102,11 @@ def inside(tag: str) -> str:
 
 
 @dataclass
-class TagScores:
+class TagScores(Units):
     """Counter of true and predicted tags by sentence.
+
+    Its metrics are precision, recall and f1 of all entities; macro_f1, the mean over types; accuracy of tags; and
+    tag_macro_f1, the mean F1 of the tags except O, which for character tags is KLUE-NER's character F1.
 
     labels: of the model; an unknown tag is an error. strict: how entities are read, as in `entities`. scheme: that of
     the predicted tags, to which the true ones are converted.
@@ -139,12 +142,6 @@ class TagScores:
                 counts.setdefault(("tag", t), [0, 0, 0])[2] += 1
                 counts["tag", g][0] += t == g
             self.sentences.append(counts)
-
-    def compute(self) -> dict[str, float]:
-        """Returns precision, recall and f1 of all entities; macro_f1, the mean over types; accuracy of tags; and
-        tag_macro_f1, the mean F1 of the tags except O, which for character tags is KLUE-NER's character F1."""
-        counts, of_sums = self.units()
-        return {name: float(value) for name, value in of_sums(counts.sum(0)).items()}
 
     def report(self) -> JsonObject:
         """Returns every metric with its interval over resampled sentences, and the metrics of each type of entity."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from bertie.errors import NoPackage
 from bertie.files import JsonObject
-from bertie.metrics.base import Float, MetricsOf
+from bertie.metrics.base import Float, MetricsOf, Units
 from bertie.metrics.resample import Bootstrap
 from bertie.registry import Registry
 
@@ -115,7 +115,7 @@ def available(name: str) -> bool:
 
 
 @dataclass
-class WrittenScores:
+class WrittenScores(Units):
     """Counter of target texts and answers. metrics: names of measures, the main one first.
 
     Raises UsageError for a measure whose library is not installed.
@@ -150,8 +150,7 @@ class WrittenScores:
         """Returns every metric; 0 without examples, for which a measure has no counts."""
         if not self.total:
             return dict.fromkeys(self.metrics, 0.0)
-        counts, metrics_of = self.units()
-        return {name: float(value) for name, value in metrics_of(counts.sum(0)).items()}
+        return super().compute()
 
     def report(self) -> JsonObject:
         """Returns every metric with its interval, and the only answer where there is one for different targets."""

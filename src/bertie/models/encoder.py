@@ -20,8 +20,7 @@ from bertie.errors import TextTooLong, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Alternating, Groups, Learned, LearnedRelative, Rotary, Sinusoidal, Window
 from bertie.models.layers import feature_embeddings, final_norm, make_layer, relative_positions, rotations
-from bertie.nn.attention import attention_bias
-from bertie.nn.cache import Cache
+from bertie.nn.attention import Cache, attention_bias
 from bertie.nn.disentangled import Distances
 from bertie.nn.dropout import dropout
 from bertie.nn.embeddings import Embeddings, positions_after_pad

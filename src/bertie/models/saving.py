@@ -109,7 +109,10 @@ def public_config(
             "This model belongs to no family, so its weights have no public names. Make it with families.build."
         )
     public = variant.public(_as_read(model), model.public)
-    public["architectures"] = [variant.architecture(tuple(model.heads), model.public), *_more(public)]
+    public["architectures"] = [
+        variant.architecture(tuple(model.heads), model.public),
+        *(public.get("architectures") or [])[1:],
+    ]
     problem_type = problem_type or model.problem_type
     if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
         old = {*OF_LABELS, variant.label_count}  # of the head of the model that this one was made from
@@ -137,10 +140,6 @@ def _as_read(model: Saved) -> EncoderConfig:
     """Returns the config, with a pooler only if a head reads it."""
     read = any(head.needs.pooler for head in model.heads.values() if isinstance(head, Head))
     return model.config.replace(pooler=read)
-
-
-def _more(public: Json) -> list[object]:
-    return list(public.get("architectures") or [])[1:]
 
 
 def check_vocabulary(tokenizer: SavesTokenizer, config: EncoderConfig, folder: Path) -> None:

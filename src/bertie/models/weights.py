@@ -228,7 +228,8 @@ def load_weights(
             fresh.append(name)
         else:
             raise DataError(f"{weights.folder}: the weights have no {missing[0]}, which config.json requires.")
-    state = {name: _join([weights.read(public) for public in publics]) for name, publics in plan.items()}
+    parts = {name: [weights.read(public) for public in publics] for name, publics in plan.items()}
+    state = {name: torch.cat(several) if len(several) > 1 else several[0] for name, several in parts.items()}
     parameters = dict(model.named_parameters())
     state |= {name: torch.empty(parameters[name].shape) for name in fresh}
     model.load_state_dict(state, assign=True)
@@ -250,10 +251,6 @@ def _check_shape(name: str, parameter: Tensor, publics: tuple[str, ...], weights
 
 def _shape(shape: Iterable[int]) -> str:
     return " x ".join(f"{size:,}" for size in shape) or "a single number"
-
-
-def _join(parts: list[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def public_state(tensors: Mapping[str, Tensor], table: WeightTable, *, base: bool) -> Iterator[tuple[str, Tensor]]:

@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertie.errors import UsageError
-from bertie.nn.attention import SelfAttention, attend, lowest_where, split_heads
-from bertie.nn.cache import LayerCache
+from bertie.nn.attention import LayerCache, SelfAttention, attend, lowest_where, split_heads
 from bertie.nn.layout import Layout
 
 PAPER_LENGTHS = (1024, 3072, 4096)  # for these the release draws as in its experiments

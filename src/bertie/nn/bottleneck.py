@@ -13,8 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from bertie.nn.attention import attend, split_heads
-from bertie.nn.cache import LayerCache
+from bertie.nn.attention import LayerCache, attend, split_heads
 from bertie.nn.dropout import add_dropout
 from bertie.nn.layout import Layout
 from bertie.nn.linear import NORMS, Linear, NormType

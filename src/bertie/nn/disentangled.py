@@ -17,8 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertie.nn.attention import SelfAttention, split_heads
-from bertie.nn.cache import LayerCache
+from bertie.nn.attention import LayerCache, SelfAttention, split_heads
 from bertie.nn.dropout import dropout
 from bertie.nn.layout import Layout
 from bertie.nn.linear import LayerNorm

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertie.nn.cache import LayerCache
+from bertie.nn.attention import LayerCache
 from bertie.nn.disentangled import Distances
 from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.fused import add_norm, bias_act, biased, norm, runs_kernels, unbiased

@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertie.nn.attention import SelfAttention, lowest_where, split_heads
-from bertie.nn.cache import LayerCache
+from bertie.nn.attention import LayerCache, SelfAttention, lowest_where, split_heads
 from bertie.nn.fused import Rotate, runs_kernels
 from bertie.nn.groups import LayoutGroups
 from bertie.nn.layout import Layout

@@ -19,8 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertie.errors import UsageError
-from bertie.nn.attention import SelfAttention, attend, lowest_where, split_heads
-from bertie.nn.cache import Cache, LayerCache
+from bertie.nn.attention import Cache, LayerCache, SelfAttention, attend, lowest_where, split_heads
 from bertie.nn.layout import Layout
 from bertie.nn.linear import Linear
 

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from bertie.errors import DataError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.infer.traffic import Traffic
-from bertie.memory import return_memory
 from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.files import MODEL_FOLDER, hash_model_folder
@@ -21,6 +20,7 @@ from bertie.models.heads import HEADS
 from bertie.models.lora import OURS, Adapter
 from bertie.models.model import TorchModel
 from bertie.models.variant import base_of
+from bertie.process import return_memory
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.precision import choose_device, choose_dtype
 from bertie.training_facts import read_training_facts

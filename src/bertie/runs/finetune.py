@@ -85,26 +85,10 @@ def run_finetune(
     without: Without | None = None,
     examples: Examples | None = None,
 ) -> JsonObject:
-    """Fine-tunes a model. The same call resumes a run that was stopped.
+    """Fine-tunes a model, and returns the contents of results.json. Arguments and errors as of `bertie.finetune`.
 
-    Args:
-        config: All settings of the run.
-        run: The run folder, which is created.
-        resume: "auto" continues from the newest checkpoint, "never" refuses a folder with a run. A checkpoint's path
-            continues from that checkpoint.
-        overwrite: Whether to delete first what Bertie wrote in the folder.
-        callbacks: Called after every step and evaluation. One that raises StopTraining ends the run well.
-        loss: The function of loss=function: (logits, labels, weights) -> sum over rows, count.
-        examples: Those of the run, instead of reading its files.
-        without: Scores of the baselines, computed by the first of several seeds and reused by the others.
-
-    Returns:
-        The contents of results.json.
-
-    Raises:
-        DataError: Files cannot be read, there are fewer than two labels, or texts are too long under too_long=error.
-        UsageError: The folder contains another run or other files, or there are several processes.
-        Stopped: The run was interrupted. The same call resumes it.
+    loss: the function of loss=function. without: scores of the baselines, computed by the first of several seeds and
+    reused by the others. examples: those of the run, instead of reading its files. Raises UsageError under torchrun.
     """
     one_process("finetune")
     folder = RunFolder(run)

@@ -16,12 +16,12 @@ from bertie.folders import check_other
 from bertie.infer import onnx_engine, rates
 from bertie.infer.engine import PRECISIONS, check_names
 from bertie.infer.native.folder import FolderEngine, open_native_engine
-from bertie.memory import return_memory
 from bertie.models import names
 from bertie.models.families import VARIANTS
 from bertie.models.files import copy_other_files, hash_model_folder
 from bertie.models.int8 import INT8
 from bertie.models.variant import method_of, read_public
+from bertie.process import return_memory
 from bertie.runs.models import adapter_base, model_folder
 from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer

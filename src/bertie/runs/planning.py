@@ -71,7 +71,8 @@ class RunPlan:
 
     def utilization_here(self) -> float:
         """Returns the share of this machine's rate of matrix products that pre-training reaches, in seconds."""
-        return compute_utilization(self.settings.model, self.job)
+        seconds = _seconds(self.settings.model, self.job)
+        return min(1.0, self.job.flops / (seconds * Device.here().tflops * 1e12))
 
 
 def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job:
@@ -155,11 +156,6 @@ def _predicted(objective: Objective, config: EncoderConfig) -> float:
 
 _PASS_TOKENS = 2048  # of a pass: seconds even for a base model on two cores
 PREDICTED = 0.15
-
-
-def compute_utilization(name: str, job: Job) -> float:
-    """Returns the share of the machine's rate of matrix products that training of a preset reaches."""
-    return min(1.0, job.flops / (_seconds(name, job) * Device.here().tflops * 1e12))
 
 
 def _seconds(name: str, job: Job) -> float:

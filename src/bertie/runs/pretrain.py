@@ -50,26 +50,10 @@ def run_pretrain(
     reference_run: Path | str | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> JsonObject:
-    """Pre-trains a model. The same call resumes a run that was stopped.
+    """Pre-trains a model, and returns the contents of results.json. Arguments and errors as of `bertie.pretrain`.
 
-    Args:
-        config: All settings of the run.
-        run: The run folder, which is created.
-        resume: "auto" continues from the newest checkpoint, "never" refuses a folder with a run. A checkpoint's path
-            continues from that checkpoint.
-        overwrite: Whether to delete first what Bertie wrote in the folder.
-        allow_change: Settings that may differ from those of the interrupted run.
-        reference_run: A run on the same corpus and tokenizer, which is checked. The results report whether the weights
-            are identical.
-        callbacks: Called after every step and validation. One that raises StopTraining ends the run well.
-
-    Returns:
-        The contents of results.json.
-
-    Raises:
-        DataError: The corpus is missing, damaged or too small, or the vocabulary does not belong to the model.
-        UsageError: The folder contains a run with other settings.
-        Stopped: The run was interrupted. The same call resumes it.
+    reference_run: a run on the same corpus and tokenizer, which is checked. The results report whether the weights are
+    identical.
     """
     run = Path(run)
     if not is_main():

@@ -42,19 +42,11 @@ def open_teacher(folder: str, *, states_only: bool = False, device: torch.device
 
 @arguments()
 def load_model(folder: str | Path) -> TorchModel:
-    """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
+    """Loads a model for inference, on the CPU: in evaluation mode, with `.tokenizer` and `.labels` set.
 
-    Args:
-        folder: Folder of a model, a run or a checkpoint. A run that has not finished gives its best weights so far
-            (select=best), or its newest checkpoint.
-
-    Returns:
-        The model, on the CPU.
-
-    Raises:
-        DataError: Files are missing or damaged, or vocabulary and weights belong to different models.
+    folder: as of `bertie.load`. Raises DataError where files are missing or damaged, or where vocabulary and weights
+    belong to different models.
     """
-
     folder = model_folder(folder)
     model, report = families.load(folder)
     if report.fresh:

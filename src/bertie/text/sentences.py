@@ -1,13 +1,15 @@
-"""Sentence splitters: a fast rule-based one for any language, and those of sentencex and Kiwi.
+"""Sentence splitters: a fast rule-based one for any language, and those of sentencex and Kiwi. The script of a text.
 
 The rules are one regular expression that starts at every full stop, question mark, exclamation mark, East Asian stop or
 line break, and looks at the text on both sides. docs/tokenization.md has its agreement with people and with the others.
 """
 
 import re
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +19,6 @@ from numpy.typing import NDArray
 from bertie.errors import NoPackage
 from bertie.registry import Registry, package_of
 from bertie.text.japanese import tagger
-from bertie.text.scripts import script
 
 Splitter = Callable[[str], list[str]]
 
@@ -268,3 +269,35 @@ class SpacedWords:
         origins += range(last, len(text) + 1)
         first = np.array(origins, np.intp)
         return " ".join(parts), np.stack([first, first + 1], -1)
+
+
+# Scripts ---------------------------------------------------------------------------------------------------------
+
+_READ = 1000  # characters of a text that tell its script
+_LETTERS = {"LETTER", "SYLLABLE", "IDEOGRAPH", "CHARACTER", "LIGATURE"}  # what Unicode calls the letters of scripts
+
+
+def script(word: str) -> str:
+    """Returns the script of a word's first letter (Latin, Hangul, Han ...), "number", or "symbol"."""
+    return next((kind for kind in map(_script, word) if kind not in ("number", "symbol")), _script(word[:1]))
+
+
+def main_script(text: str) -> str:
+    """Returns the script of most letters among the first 1,000 characters of a text; "none" without letters."""
+    counts: Counter[str] = Counter()
+    for character, count in Counter(text[:_READ]).items():
+        if (name := _script(character)) not in ("number", "symbol"):
+            counts[name] += count
+    return min(counts, key=lambda name: (-counts[name], name), default="none")
+
+
+@lru_cache(maxsize=1 << 16)
+def _script(character: str) -> str:
+    if not character or not character.isalnum():
+        return "symbol"
+    if not character.isalpha():
+        return "number"
+    words = unicodedata.name(character, "").split()
+    if not words or not any(word.partition("-")[0] in _LETTERS for word in words):
+        return "symbol"  # MICRO SIGN, SCRIPT SMALL L
+    return {"CJK": "Han", "FULLWIDTH": "Latin", "HALFWIDTH": "half-width"}.get(words[0], words[0].capitalize())

@@ -31,10 +31,10 @@ from bertie.console import console
 from bertie.errors import BertieError, DataError, Stopped, UsageError, arguments
 from bertie.files import LOCK, Json, file_hash
 from bertie.folders import locked
-from bertie.memory import keep_memory
 from bertie.models.model import TorchModel
 from bertie.nn import graphs
 from bertie.nn.layout import copied_to_host
+from bertie.process import StopRequest, keep_memory, stop_on_signals
 from bertie.settings import Config, flatten
 from bertie.train import checkpoint, log, precision, rendezvous, sharding
 from bertie.train.base import BatchSource, ResizableSource, RunMeter, Trainable
@@ -49,7 +49,6 @@ from bertie.train.prefetch import ahead, prompt_threads
 from bertie.train.resume import FREE_SETTINGS, check_identity, find_checkpoint
 from bertie.train.schedule import lr_at
 from bertie.train.sharding import own, part_of
-from bertie.train.signals import StopRequest, stop_on_signals
 from bertie.train.step import RankBatch, backward, share
 from bertie.train.step_metrics import MetricAccumulator, MetricsWindow, PendingStep, check_look
 

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.layers import final_norm, make_decoder_layer, relative_positions
-from bertie.nn.attention import attention_bias
-from bertie.nn.cache import Cache
+from bertie.nn.attention import Cache, attention_bias
 from bertie.nn.dropout import dropout
 from bertie.nn.layer import DecoderLayer
 from bertie.nn.layout import Layout, Padded
