@@ -265,7 +265,7 @@ def settings_of(row: ResultSpec) -> dict[str, float]:
 
 def seeds_of(row: ResultSpec, train: int | None = None) -> int:
     """Returns the usual number of runs: more where there are few training examples."""
-    published = DATASETS[row.data].splits["train"].rows or SMALL
+    published = DATASETS[row.data].splits["train"].examples or SMALL
     return SEEDS if min(published, train or published) < SMALL or row.parted else SEEDS_OF_LARGE
 
 

@@ -131,7 +131,9 @@ def datasets() -> str:
 
     rows = []
     for name, row in DATASETS.items():
-        sizes = ", ".join(f"{split} {file.rows:,}" if file.rows else split for split, file in row.splits.items())
+        sizes = ", ".join(
+            f"{split} {file.examples:,}" if file.examples else split for split, file in row.splits.items()
+        )
         facts = (row.title, f"`{row.task}`", ", ".join(row.metrics), sizes, row.licence, f"`{row.recipe}`", row.source)
         rows.append((f"`{name}`", *(fact if fact.startswith("`") else plain(fact) for fact in facts)))
     intro = (

@@ -47,14 +47,14 @@ RESULTS = (
         "bertie.runs.verify.Verification",
     ),
     *("bertie.apps.search.searcher.Searcher", "bertie.apps.search.searcher.Found", "bertie.apps.serve.api.Server"),
-    *("bertie.api.corpus.CorpusPlan", "bertie.text.encoding.Encoding", "bertie.text.report.TokenizerReport"),
+    *("bertie.api.corpus.CorpusPlan", "bertie.text.encoding.Encoding", "bertie.apps.tokens.report.TokenizerReport"),
     *("bertie.models.convert.Converted", "bertie.api.change.ChangedModel"),
     *("bertie.apps.probe.api.ProbeResults", "bertie.apps.probe.api.WordContexts"),
     *("bertie.api.describe.ModelInfo", "bertie.api.describe.Preset", "bertie.api.describe.FamilyInfo"),
     *("bertie.train.callbacks.TrainingRun",),
-    *("bertie.models.names.NamedModel", "bertie.api.datasets.PublishedSet", "bertie.apps.transfer.api.Uploaded"),
-    *("bertie.apps.transfer.api.Downloaded", "bertie.apps.transfer.api.Remote", "bertie.api.datasets.CheckedFile"),
-    *("bertie.runs.forecast.RunForecast", "bertie.text.report.ScriptCounts"),
+    *("bertie.models.names.NamedModel", "bertie.tasks.datasets.PublishedSet", "bertie.apps.transfer.api.Uploaded"),
+    *("bertie.apps.transfer.api.Downloaded", "bertie.apps.transfer.api.Remote", "bertie.tasks.datasets.CheckedFile"),
+    *("bertie.runs.forecast.RunForecast", "bertie.apps.tokens.report.ScriptCounts"),
     *("bertie.tasks.render.RenderedExample", "bertie.tasks.render.TextSpan"),
 )
 """What public functions return that has no name in `bertie`."""

@@ -10,9 +10,7 @@ from bertie.registry import import_name
 if TYPE_CHECKING:
     from bertie.api.change import convert, extend_vocabulary, grow, shrink, trim_vocabulary
     from bertie.api.corpus import Corpus, build_corpus
-    from bertie.api.datasets import data_sets
     from bertie.api.describe import info, list_families, presets
-    from bertie.api.display import progress
     from bertie.api.finetune import finetune, finetune_against, plan_finetune
     from bertie.api.folders import compare, export_checkpoint, verify, write_report
     from bertie.api.model import Model, load
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
     from bertie.api.results import Predictions
     from bertie.api.run import Run
     from bertie.api.scores import Scores
-    from bertie.api.tokenizer import load_tokenizer, report_tokenizer, train_tokenizer
+    from bertie.api.tokenizer import load_tokenizer, train_tokenizer
     from bertie.api.tune import tune
     from bertie.api.use import (
         embed,
@@ -38,76 +36,48 @@ if TYPE_CHECKING:
     from bertie.apps.probe.api import probe, words
     from bertie.apps.search.api import build_index, open_index
     from bertie.apps.serve.api import serve
+    from bertie.apps.tokens.report import report_tokenizer
+    from bertie.apps.track.trackers import MLflow, TensorBoard, Trackio, WandB
     from bertie.apps.transfer.api import download, upload
+    from bertie.console import progress
     from bertie.models.config import EncoderConfig
     from bertie.models.names import list_models
     from bertie.runs.config import FinetuneConfig, PretrainConfig
+    from bertie.tasks.datasets import data_sets
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.callbacks import Callback, EarlyStopping, StopTraining
-    from bertie.train.trackers import MLflow, TensorBoard, Trackio, WandB
 
-_HOMES = {
-    "Callback": "bertie.train.callbacks",
-    "Corpus": "bertie.api.corpus",
-    "EarlyStopping": "bertie.train.callbacks",
-    "EncoderConfig": "bertie.models.config",
-    "FinetuneConfig": "bertie.runs.config",
-    "MLflow": "bertie.train.trackers",
-    "Model": "bertie.api.model",
-    "Predictions": "bertie.api.results",
-    "PretrainConfig": "bertie.runs.config",
-    "Run": "bertie.api.run",
-    "Scores": "bertie.api.scores",
-    "StopTraining": "bertie.train.callbacks",
-    "TensorBoard": "bertie.train.trackers",
-    "Tokenizer": "bertie.text.tokenizer",
-    "Trackio": "bertie.train.trackers",
-    "WandB": "bertie.train.trackers",
-    "build_corpus": "bertie.api.corpus",
-    "build_index": "bertie.apps.search.api",
-    "compare": "bertie.api.folders",
-    "convert": "bertie.api.change",
-    "drift": "bertie.apps.drift.api",
-    "embed": "bertie.api.use",
-    "evaluate": "bertie.api.use",
-    "export_checkpoint": "bertie.api.folders",
-    "extend_vocabulary": "bertie.api.change",
-    "fill_mask": "bertie.api.use",
-    "finetune": "bertie.api.finetune",
-    "finetune_against": "bertie.api.finetune",
-    "plan_finetune": "bertie.api.finetune",
-    "tune": "bertie.api.tune",
-    "plan_pretrain": "bertie.api.pretrain",
-    "data_sets": "bertie.api.datasets",
-    "download": "bertie.apps.transfer.api",
-    "list_models": "bertie.models.names",
-    "upload": "bertie.apps.transfer.api",
-    "grow": "bertie.api.change",
-    "info": "bertie.api.describe",
-    "list_families": "bertie.api.describe",
-    "load": "bertie.api.model",
-    "load_tokenizer": "bertie.api.tokenizer",
-    "next_sentence": "bertie.api.use",
-    "open_index": "bertie.apps.search.api",
-    "perplexity": "bertie.api.use",
-    "predict": "bertie.api.use",
-    "presets": "bertie.api.describe",
-    "progress": "bertie.api.display",
-    "pretrain": "bertie.api.pretrain",
-    "probe": "bertie.apps.probe.api",
-    "rank": "bertie.api.use",
-    "register": "bertie.api.register",
-    "report_tokenizer": "bertie.api.tokenizer",
-    "serve": "bertie.apps.serve.api",
-    "shrink": "bertie.api.change",
-    "similarity": "bertie.api.use",
-    "train_tokenizer": "bertie.api.tokenizer",
-    "trim_vocabulary": "bertie.api.change",
-    "verify": "bertie.api.folders",
-    "words": "bertie.apps.probe.api",
-    "write": "bertie.api.use",
-    "write_report": "bertie.api.folders",
+_MODULES = {
+    "api.change": "convert extend_vocabulary grow shrink trim_vocabulary",
+    "api.corpus": "Corpus build_corpus",
+    "api.describe": "info list_families presets",
+    "api.finetune": "finetune finetune_against plan_finetune",
+    "api.folders": "compare export_checkpoint verify write_report",
+    "api.model": "Model load",
+    "api.pretrain": "plan_pretrain pretrain",
+    "api.register": "register",
+    "api.results": "Predictions",
+    "api.run": "Run",
+    "api.scores": "Scores",
+    "api.tokenizer": "load_tokenizer train_tokenizer",
+    "api.tune": "tune",
+    "api.use": "embed evaluate fill_mask next_sentence perplexity predict rank similarity write",
+    "apps.drift.api": "drift",
+    "apps.probe.api": "probe words",
+    "apps.search.api": "build_index open_index",
+    "apps.serve.api": "serve",
+    "apps.tokens.report": "report_tokenizer",
+    "apps.track.trackers": "MLflow TensorBoard Trackio WandB",
+    "apps.transfer.api": "download upload",
+    "console": "progress",
+    "models.config": "EncoderConfig",
+    "models.names": "list_models",
+    "runs.config": "FinetuneConfig PretrainConfig",
+    "tasks.datasets": "data_sets",
+    "text.tokenizer": "Tokenizer",
+    "train.callbacks": "Callback EarlyStopping StopTraining",
 }
+"""Module -> its names here."""
 __all__ = [
     "Callback",
     "Corpus",
@@ -170,6 +140,8 @@ __all__ = [
     "write",
     "write_report",
 ]
+
+_HOMES = {name: f"bertie.{module}" for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:

@@ -371,3 +371,15 @@ class Console:
 
 
 console = Console()
+
+
+def progress(shown: bool = True) -> None:
+    """Shows the progress of long calls, or hides it, from now on in this process.
+
+    Everything else that a call tells is a warning of Python, or a message of the logger "bertie".
+
+    Example:
+        >>> bertie.progress(False)
+        >>> bertie.progress(True)
+    """
+    console.verbosity.progress = shown

@@ -9,6 +9,7 @@ from bertie.registry import import_name
 
 # fmt: off
 _MODULES = {
+    "api.tokenizer": "each_line",
     "api.use": "checked_arguments=checked readable_texts",
     "compression.prune": "Recipe",
     "compression.quantize": "gptq",
@@ -54,7 +55,6 @@ _MODULES = {
     "text.encoding": "Encoding",
     "text.sentences": "PlainText",
     "text.sequences": "Sequences",
-    "text.swaps": "Swaps",
 }
 """Module of the library -> its names here; name=own where it has another name there."""
 __all__ = [
@@ -62,13 +62,14 @@ __all__ = [
     "DataError", "Encoding", "Engine", "Example", "Facts", "File", "FolderKind", "Html", "HubModel", "Line", "Masked",
     "ModelCard", "ModelFolder", "ModelInternals", "OnnxEngine", "PairHead", "PairedDifference", "PlainText",
     "Prediction", "Predictor", "ProcessorCatalog", "Recipe", "Registry", "Report", "RunPlan", "SeedSummary",
-    "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "Swaps", "TableFormat", "TextPipeline",
-    "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments", "console", "each_row", "frame_of",
-    "gptq", "is_missing", "nearest", "parse_yaml", "quantity", "readable_texts", "tag_entities",
+    "Sequences", "SkipReport", "SourceFile", "SourceFiles", "Spans", "TableFormat", "TextPipeline",
+    "TorchModel", "Traffic", "UsageError", "batches", "checked_arguments", "console", "each_line", "each_row",
+    "frame_of", "gptq", "is_missing", "nearest", "parse_yaml", "quantity", "readable_texts", "tag_entities",
 ]
 # fmt: on
 
 if TYPE_CHECKING:
+    from bertie.api.tokenizer import each_line
     from bertie.api.use import checked as checked_arguments
     from bertie.api.use import readable_texts
     from bertie.compression.prune import Recipe
@@ -115,7 +116,6 @@ if TYPE_CHECKING:
     from bertie.text.encoding import Encoding
     from bertie.text.sentences import PlainText
     from bertie.text.sequences import Sequences
-    from bertie.text.swaps import Swaps
 else:
     _HOMES = {
         name: (f"bertie.{module}", own or name)

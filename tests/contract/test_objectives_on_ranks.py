@@ -16,10 +16,10 @@ from test_objectives_contract import APART, CASES, VOCAB, Tokenizer, model_of, o
 
 from bertie.models.elmo import ElmoEncoder
 from bertie.train import rendezvous
+from bertie.train.base import PhasedSource
 from bertie.train.callbacks import EachStep
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit
-from bertie.train.phases import PhasedSource
 from bertie.train.sharding import own
 from bertie.train.step_metrics import measure_batches
 from nano import NanoSource, nano_fit, one_thread, timeless

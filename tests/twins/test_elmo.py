@@ -16,14 +16,13 @@ from torch import nn
 from batches import laid_out
 from bertie.errors import DataError, UsageError
 from bertie.families.elmo import ELMO, read_published
-from bertie.infer.words import word_vectors
 from bertie.models import families
 from bertie.models.batch import Batch
 from bertie.models.elmo import ElmoConfig, ElmoEncoder
 from bertie.models.model import TorchModel
-from bertie.nn.bilstm import BiLSTM, mirror
 from bertie.nn.characters import CharacterCNN, character_ids
 from bertie.nn.layout import Packed
+from bertie.nn.recurrent import BiLSTM, mirror
 from bertie.objectives import build_objective
 from nano import NanoSource, nano_fit
 
@@ -129,20 +128,21 @@ def test_spelling() -> None:
 
 def test_word_vectors() -> None:
     model = small()
-    vectors = word_vectors(model, SENTENCES, batch_size=3)
+    vectors = model.encoder.word_vectors(SENTENCES, batch_size=3)
     assert [x.shape for x in vectors] == [(len(words), 12) for words in SENTENCES]
-    layers = word_vectors(model, SENTENCES, layers=True)
+    layers = model.encoder.word_vectors(SENTENCES, layers=True)
     mix = model.encoder.mix
     shares = torch.cat(list(mix.scores)).softmax(0)
     for words, x, each in zip(SENTENCES, vectors, layers, strict=True):
-        (alone,) = word_vectors(model, [words])
+        (alone,) = model.encoder.word_vectors([words])
         torch.testing.assert_close(x, alone, atol=1e-5, rtol=0)
         torch.testing.assert_close(x, mix.gamma * torch.einsum("l,lwh->wh", shares, each), atol=1e-5, rtol=0)
-    assert word_vectors(model, []) == []
-    (one,), (other,) = word_vectors(model, [["bank", "of", "a", "river"]]), word_vectors(model, [["bank", "account"]])
+    assert model.encoder.word_vectors([]) == []
+    (one,), (other,) = (
+        model.encoder.word_vectors([["bank", "of", "a", "river"]]),
+        model.encoder.word_vectors([["bank", "account"]]),
+    )
     assert not torch.allclose(one[0], other[0], atol=1e-3), "a word's vector depends on its sentence"
-    with pytest.raises(UsageError, match="ELMo"):
-        word_vectors(families.build("bert-tiny"), SENTENCES)
 
 
 def test_ids_need_a_spelling() -> None:
@@ -315,18 +315,18 @@ def test_published_files_give_tensorflows_numbers(tmp_path: Path) -> None:
     arrays = published(tmp_path)
     model = read_published(tmp_path / "options.json", tmp_path / "weights.hdf5")
     words = ["the", "cat", "sat", "naïvely"]
-    (ours,) = word_vectors(model, [words], layers=True)
+    (ours,) = model.encoder.word_vectors([words], layers=True)
     theirs = tensorflow(arrays, ["<S>", *words, "</S>"])
     for layer, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         torch.testing.assert_close(a, torch.from_numpy(b[1:-1]).float(), atol=1e-5, rtol=0, msg=f"layer {layer}")
-    (mixed,) = word_vectors(model, [words])
+    (mixed,) = model.encoder.word_vectors([words])
     torch.testing.assert_close(mixed, ours.mean(0), atol=1e-6, rtol=0)  # an even mix, gamma 1
 
     model.save_pretrained(tmp_path / "folder")
     again, report = families.load(tmp_path / "folder")
     assert report.fresh + report.unused == ()
     assert isinstance(again.encoder, ElmoEncoder)
-    assert torch.equal(word_vectors(again, [words])[0], mixed)
+    assert torch.equal(again.encoder.word_vectors([words])[0], mixed)
 
 
 def spoiled(folder: Path, name: str, change: Any) -> None:

@@ -18,12 +18,12 @@ from bertie.apps.audit.groups import MAX_RATED_LABELS, GroupAudit, GroupRow
 from bertie.apps.audit.questions import BBQ, ChoiceQuestion, KoBBQ, Questions
 from bertie.apps.audit.templates import Attribute, Templates, TemplateSet
 from bertie.apps.audit.words import WordAssociations, associations, effect_size, permute_partitions
+from bertie.apps.perturb.particles import followed, resolve_particles
+from bertie.apps.perturb.swaps import Swaps
 from bertie.errors import DataError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.io.tables import Example
 from bertie.runs.weights import load_model as load_module
-from bertie.text.particles import followed, resolve_particles
-from bertie.text.swaps import Swaps
 
 BIAS = Path(os.environ.get("BERTIE_DATA", "/nowhere")) / "bias"
 needs_data = pytest.mark.skipif(not BIAS.is_dir(), reason="needs BERTIE_DATA/bias")

@@ -11,7 +11,7 @@ from test_pretrain import documents, home, make_corpus, settings, thread
 from bertie.errors import Stopped, UsageError
 from bertie.models import families
 from bertie.runs import domains
-from bertie.runs.budget import check_disk
+from bertie.runs.planning import check_disk
 from bertie.runs.pretrain import plan_pretraining, run_pretrain
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.weights import load_model as load_module

@@ -12,7 +12,7 @@ from bertie.errors import DataError
 from bertie.io.tables import SkipReport
 from bertie.program import main
 from bertie.tasks import TASKS
-from bertie.tasks.datasets import DATASETS, check_dataset
+from bertie.tasks.datasets import DATASETS
 
 CONTENT = {  # two rows of each split's format, written for this test; the second of mnli has no agreed label
     "stsb": "index\tsentence1\tsentence2\tscore\n0\ta b\tc\t4.5\n1\tz\ty\t0.0\n",
@@ -62,17 +62,17 @@ def test_files_are_read_as_they_are_published(tmp_path):
 
 def test_a_folder_is_checked_against_what_was_published(tmp_path):
     write("stsb", "train", tmp_path)
-    first, second, _ = check_dataset(DATASETS["stsb"], tmp_path)
-    assert (first.split, first.rows, first.expected, first.as_published) == ("train", 2, 5749, False)
-    assert second.rows is None
+    first, second, _ = DATASETS["stsb"].check(tmp_path)
+    assert (first.split, first.examples, first.expected, first.as_published) == ("train", 2, 5749, False)
+    assert second.examples is None
     assert "exists" in second.problem
 
 
 def test_a_file_that_cannot_be_read_is_not_as_published(tmp_path):
     (tmp_path / "ratings_test.txt").write_bytes("id\tdocument\tlabel\n1\t영화 좋다\t1\n".encode("cp949"))
-    train, test = check_dataset(DATASETS["nsmc"], tmp_path)
-    assert train.rows is None
-    assert (test.rows, test.as_published, "CP949" in test.problem) == (0, False, True)
+    train, test = DATASETS["nsmc"].check(tmp_path)
+    assert train.examples is None
+    assert (test.examples, test.as_published, "CP949" in test.problem) == (0, False, True)
 
 
 def test_a_split_of_several_files_is_read_in_order(tmp_path):
@@ -126,11 +126,9 @@ def test_the_command_lists_and_checks(run, tmp_path):
      ("nsmc", "."), ("kornli", "korean"), ("korsts", "korean"), ("klue-nli", "korean")],
 )  # fmt: skip
 def test_real_files_hold_what_was_published(name, folder):
-    found = [
-        one for one in check_dataset(DATASETS[name], Path(os.environ["BERTIE_DATA"]) / folder) if one.rows is not None
-    ]
+    found = [one for one in DATASETS[name].check(Path(os.environ["BERTIE_DATA"]) / folder) if one.examples is not None]
     assert found
     for one in found:
         assert one.as_published, one
-        assert set(one.skipped.counts) <= {"empty text"}  # eight reviews of NSMC
-        assert one.skipped.total <= 5
+        assert set(one.left_out) <= {"empty text"}  # eight reviews of NSMC
+        assert sum(one.left_out.values()) <= 5

@@ -16,6 +16,7 @@ from bertie.apps.audit.figures import differences
 from bertie.apps.audit.pairs import CrowsPairs, SentencePair
 from bertie.apps.audit.remedy import check_removable, fold, remove_concept
 from bertie.apps.audit.stereoset import InsideSentence, StereoContext
+from bertie.apps.perturb.swaps import Swaps
 from bertie.console import console
 from bertie.errors import DataError, UsageError
 from bertie.infer.torch_engine import TorchEngine
@@ -25,7 +26,6 @@ from bertie.models.convert import convert_folder
 from bertie.nn.linear import Linear
 from bertie.runs.weights import load_model as load_module
 from bertie.tasks.embed import EmbedTask
-from bertie.text.swaps import Swaps
 from toys import CommandLine, toy_model
 
 SIZES = Swaps.of([("tall", "short"), ("old", "young")])

@@ -88,7 +88,7 @@ def zipped(**changed: str | None) -> bytes:
         for file, test in glue.GLUE_FILES.items():
             row = DATASETS[test.data]
             answer = row.labels[0] if row.labels else "2.5"
-            lines = [f"{i}\t{answer}" for i in range(row.splits[test.split].rows or 0)]
+            lines = [f"{i}\t{answer}" for i in range(row.splits[test.split].examples or 0)]
             text = changed.get(file.split(".")[0].replace("-", "_"), "\n".join(["index\tprediction", *lines]) + "\n")
             if text is not None:
                 archive.writestr(file, text)

@@ -13,7 +13,7 @@ from bertie.models.flat import UNIONS
 from bertie.models.head_config import HeadConfigs
 from bertie.models.heads import HEADS
 from bertie.models.model import TorchModel
-from bertie.models.pooling import pool
+from bertie.models.sentence import pool
 from bertie.nn.layout import Packed, Padded
 
 transformers = pytest.importorskip("transformers")

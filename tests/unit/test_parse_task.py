@@ -20,7 +20,7 @@ from bertie.io.words import TaggedExample, spaced
 from bertie.metrics.parsing import ParseScores
 from bertie.models.biaffine import COMPARED_WIDTH, RELATION_RANK, arc_scores, relation_scores
 from bertie.runs.weights import load_model
-from bertie.tasks.datasets import DATASETS, check_dataset
+from bertie.tasks.datasets import DATASETS
 from bertie.tasks.parse import LAST, ParsePrediction, ParseTask
 from bertie.tasks.source import batch_of_examples
 from bertie.text.tokenizer import Tokenizer
@@ -256,7 +256,7 @@ def test_klue_dp_from_files_to_answers(tmp_path: Path, folder: Path, bertie: Com
     for split, count in (("train", 200), ("dev", 40)):
         sentences = toy_sentences(count, seed=count)
         write(tmp_path / f"klue-dp-v1.1_{split}.tsv", HEADER, *(klue(s, i) for i, s in enumerate(sentences)))
-    assert [checked.rows for checked in check_dataset(DATASETS["klue-dp"], tmp_path)] == [200, 40]
+    assert [checked.examples for checked in DATASETS["klue-dp"].check(tmp_path)] == [200, 40]
     data = ("--data", "klue-dp", "--data-dir", tmp_path)
     bertie.good("finetune", folder, *data, "-o", tmp_path / "run", "--seeds", 1, "epochs=8", "max_length=32", *FAST)
     saved = tmp_path / "run/model"

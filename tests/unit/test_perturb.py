@@ -6,9 +6,12 @@ from random import Random
 
 import pytest
 
-from bertie.api import perturb
+from bertie.api.evaluating import check_perturbations
+from bertie.api.scores import Scores
+from bertie.apps.perturb import perturb
 from bertie.errors import UsageError
 from bertie.io.table_format import TableFormat
+from bertie.metrics.base import wilson
 from bertie.tasks import Prediction
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.relation import RelationTask
@@ -79,21 +82,25 @@ def test_a_typing_error_is_one_letter_of_a_word():
 
 def test_metrics_and_answers_before_and_after(table):
     predictor = KnowsGood()
-    found = perturb.measure_perturbations(predictor, table, TableFormat(), ["uppercase", "typos=1"])
+    found = perturb.measure_perturbations(predictor, table, TableFormat(), ["uppercase", "typos=1"], interval=wilson)
     assert found["uppercase"]["changed"] == 3  # Korean has no case
     assert found["uppercase"]["same_answers"] == 1
     assert found["uppercase"]["differences"]["accuracy"]["difference"] == 0
     hurt = found["typos=1"]
     assert hurt["differences"]["accuracy"]["difference"] == (hurt["same_answers"] - 1)  # all were right before
-    assert perturb.render_perturbation_lines(found, ["accuracy"])[0] == (
+    assert next(Scores({"perturbed": found}, ("accuracy",)).lines()) == (
         "uppercase: 3 of 4 rows changed; same answers 1.000; accuracy +0.000 (+0.000 to +0.000)"
     )
 
 
 def test_decomposed_letters_are_changed_as_composed_ones(table):
-    found = [perturb.measure_perturbations(KnowsGood(), table, TableFormat(), ["spacing=1", "contrast"])]
+    found = [
+        perturb.measure_perturbations(KnowsGood(), table, TableFormat(), ["spacing=1", "contrast"], interval=wilson)
+    ]
     table.write_text(unicodedata.normalize("NFD", table.read_text()))
-    found.append(perturb.measure_perturbations(KnowsGood(), table, TableFormat(), ["spacing=1", "contrast"]))
+    found.append(
+        perturb.measure_perturbations(KnowsGood(), table, TableFormat(), ["spacing=1", "contrast"], interval=wilson)
+    )
     assert [one["spacing=1"]["changed"] for one in found] == [1, 1]
     assert [one["contrast"]["changed"] for one in found] == [3, 3]
 
@@ -105,28 +112,28 @@ def test_numbers_are_never_the_same_answer(table):
                 yield row, Prediction(float(answer.label == "pos"))
 
     table.write_text("".join(json.dumps({"text": text, "label": len(text)}) + "\n" for text, _ in ROWS))
-    found = perturb.measure_perturbations(Rates(RegressionTask(("score",))), table, TableFormat(), ["uppercase"])[
-        "uppercase"
-    ]
+    found = perturb.measure_perturbations(
+        Rates(RegressionTask(("score",))), table, TableFormat(), ["uppercase"], interval=wilson
+    )["uppercase"]
     assert (found["changed"], found["same_answers"]) == (3, None)
 
 
 def test_only_changed_texts_are_predicted_again(table):
     predictor = KnowsGood()
-    found = perturb.measure_perturbations(predictor, table, TableFormat(), ["spacing=1"])
+    found = perturb.measure_perturbations(predictor, table, TableFormat(), ["spacing=1"], interval=wilson)
     assert (found["spacing=1"]["changed"], predictor.read) == (1, 5)
     table.write_text('{"text": "none", "label": "neg"}\n')
-    none = perturb.measure_perturbations(predictor, table, TableFormat(), ["spacing"])
-    assert perturb.render_perturbation_lines(none, ["accuracy"]) == ["spacing: 0 of 1 rows changed"]
+    none = perturb.measure_perturbations(predictor, table, TableFormat(), ["spacing"], interval=wilson)
+    assert [*Scores({"perturbed": none}, ("accuracy",)).lines()] == ["spacing: 0 of 1 rows changed"]
 
 
 def test_opposites_exchange_the_label(table):
-    found = perturb.measure_perturbations(KnowsGood(), table, TableFormat(), ["contrast"])["contrast"]
+    found = perturb.measure_perturbations(KnowsGood(), table, TableFormat(), ["contrast"], interval=wilson)["contrast"]
     assert (found["changed"], found["of"]) == (3, 4)
     assert found["right"] == {"original": 1, "opposite": 1, "both": 1}
     blind = KnowsGood()
     blind.stream = lambda rows: ((row, Prediction("pos")) for row in rows)
-    found = perturb.measure_perturbations(blind, table, TableFormat(), ["contrast"])["contrast"]
+    found = perturb.measure_perturbations(blind, table, TableFormat(), ["contrast"], interval=wilson)["contrast"]
     assert found["right"] == {"original": 2 / 3, "opposite": 1 / 3, "both": 0}
 
 
@@ -142,6 +149,6 @@ def test_opposites_exchange_the_label(table):
         ("typos", RelationTask(("a", "b")), "not the task relation"),
     ],
 )
-def test_what_cannot_be_measured_is_refused(table, name, task, message):
+def test_what_cannot_be_measured_is_refused(name, task, message):
     with pytest.raises(UsageError, match=message):
-        perturb.measure_perturbations(KnowsGood(task), table, TableFormat(), [name])
+        check_perturbations(KnowsGood(task), [name])

@@ -11,7 +11,7 @@ from bertie.runs.pretrain import plan_pretraining, run_pretrain
 from bertie.runs.run_data import RunData, phases
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
-from bertie.train.phases import PhasedSource
+from bertie.train.base import PhasedSource
 from nano import NanoSource, assert_same_run, nano_fit
 
 assert home

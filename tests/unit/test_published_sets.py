@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import bertie as package
-from bertie.tasks.datasets import DATASETS, check_dataset
+from bertie.tasks.datasets import DATASETS
 from toys import FAST, CommandLine, toy_model
 
 N = 12
@@ -237,11 +237,11 @@ def test_a_published_set_is_checked_trained_on_and_evaluated(
     name: str, model: Path, tmp_path: Path, bertie: CommandLine
 ) -> None:
     write_set(name, tmp_path)
-    for split in check_dataset(DATASETS[name], tmp_path):
+    for split in DATASETS[name].check(tmp_path):
         files = 1 + len(DATASETS[name].splits[split.split].more)
-        assert (split.rows, split.skipped and str(split.skipped.counts), split.problem) == (files * N, "{}", ""), split
+        assert (split.examples, split.left_out, split.problem) == (files * N, {}, ""), split
     code, _, err = bertie("data", name, "--data-dir", tmp_path)
-    counted = any(split.rows for split in DATASETS[name].splits.values())
+    counted = any(split.examples for split in DATASETS[name].splits.values())
     assert (code, "differ from the published ones" in err) == ((3, True) if counted else (0, False)), err
     published = ("--data", name, "--data-dir", tmp_path)
     if "train" not in DATASETS[name].splits:

@@ -9,8 +9,8 @@ import pytest
 from bertie.errors import UsageError
 from bertie.io.table_format import TableFormat
 from bertie.runs.config import EMBED_OPTIONS, FinetuneConfig, PretrainConfig
-from bertie.runs.published import check_published
 from bertie.settings import Config, load_config
+from bertie.tasks.datasets import DATASETS
 from bertie.tasks.embed import EmbedTask
 from toys import CommandLine, toy_model
 
@@ -95,9 +95,9 @@ def test_columns_that_mean_something_are_read(tmp_path: Path, bertie: CommandLin
     out = bertie.good("embed", model, tmp_path / "t.txt", "--columns", "review,name", "--text", "review", "--format",
                       "lines")  # fmt: skip
     assert out.startswith('{"review": "a b", "name": "one"')
-    check_published("nsmc", TableFormat.of(label_names={"0": "negative"}))
+    DATASETS["nsmc"].check_format(TableFormat.of(label_names={"0": "negative"}))
     with pytest.raises(UsageError, match="Omit --encoding"):
-        check_published("nsmc", TableFormat.of(encoding="cp949"))
+        DATASETS["nsmc"].check_format(TableFormat.of(encoding="cp949"))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example
 from bertie.metrics.relations import RelationScores, mean_area
 from bertie.tasks.base import Prediction
-from bertie.tasks.datasets import DATASETS, check_dataset
+from bertie.tasks.datasets import DATASETS
 from bertie.tasks.relation import RelationEntity, RelationExample, RelationTask
 from bertie.tasks.render import TextSpan
 from toys import FAST, CommandLine, toy_model
@@ -174,7 +174,7 @@ def test_klue_re_from_files_to_answers(tmp_path: Path, bertie: CommandLine) -> N
     ]
     for split in ("train", "dev"):
         write(tmp_path / f"klue-re-v1.1_{split}.json", rows)
-    assert [checked.rows for checked in check_dataset(DATASETS["klue-re"], tmp_path)] == [24, 24]
+    assert [checked.examples for checked in DATASETS["klue-re"].check(tmp_path)] == [24, 24]
     model = toy_model(tmp_path / "toy", [*names, *" ".join(verbs).split(), "<", "subj", "obj", "/", ">", "."])
     data = ("--data", "klue-re", "--data-dir", tmp_path)
     bertie.good("finetune", model, *data, "-o", tmp_path / "run", "--seeds", 1, "epochs=50", "max_length=32", *FAST)

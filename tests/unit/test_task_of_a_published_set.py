@@ -9,8 +9,8 @@ import bertie as package
 from bertie.errors import UsageError
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import choose_task_class, read_examples
-from bertie.runs.published import scored_as_published
 from bertie.tasks import TASKS, Task
+from bertie.tasks.datasets import DATASETS
 from serving import make_models
 
 ROW = "\t".join(["0", "main", "file", "2012", "1", "x", "x"])
@@ -73,7 +73,7 @@ def test_vectors_learn_from_a_published_set(tmp_path) -> None:
 def test_a_model_is_scored_as_the_set_is(
     data: str, task: Task, options: dict[str, object], metrics: tuple[str]
 ) -> None:
-    found, named = scored_as_published(task, data)
+    found, named = DATASETS[data].scored(task)
     assert found == replace(task, **options)
     assert named == metrics
 

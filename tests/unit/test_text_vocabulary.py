@@ -10,11 +10,12 @@ from tokenizers import models, pre_tokenizers, processors, trainers
 from typer.testing import CliRunner
 
 from bertie.apps.cli.table import app
+from bertie.apps.tokens.report import measure_tokenizer
 from bertie.console import console
 from bertie.errors import DataError, NoRows, UsageError
 from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer
-from bertie.text.report import measure_tokenizer, script
+from bertie.text.scripts import script
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train_vocabulary
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from bertie.apps.track import trackers
+from bertie.apps.track.trackers import MLflow, TensorBoard, Tracker, WandB
 from bertie.errors import Stopped, UsageError
-from bertie.train import log, trackers
-from bertie.train.callbacks import TrainingRun
-from bertie.train.trackers import MLflow, TensorBoard, Tracker, WandB, callbacks_of
+from bertie.train import log
+from bertie.train.callbacks import TENSORBOARD, TRACK, TRACKERS, TrainingRun, callbacks_of
 from nano import nano_fit, nano_train
 
 
@@ -96,7 +97,10 @@ def test_a_tracker_that_fails_warns_once_and_the_run_goes_on(
 
 
 def test_a_missing_library_is_named_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, kind in trackers.TRACKERS.items():
+    assert (trackers.TRACK, trackers.TENSORBOARD) == (TRACK, TENSORBOARD)
+    for name, kind in TRACKERS.items():
+        kind = getattr(trackers, kind)
+        assert kind.extra == name
         monkeypatch.setitem(sys.modules, kind.module, None)  # as if it were not installed
         with pytest.raises(UsageError, match=rf"is not installed. Install it: pip install 'bertie\[{name}\]'"):
             nano_fit(tmp_path / "run", track=(name,))
@@ -162,7 +166,7 @@ def test_trackio_has_each_value_at_its_step(tmp_path: Path) -> None:
 import sys; sys.path[:0] = {sys.path!r}
 from pathlib import Path
 from bertie.errors import Stopped
-from bertie.train.trackers import Trackio
+from bertie.apps.track.trackers import Trackio
 from test_trackers import written
 try: written(Path({str(tmp_path)!r}) / "run", stop_at=7, tracker=Trackio("p"))
 except Stopped: written(Path({str(tmp_path)!r}) / "run", tracker=Trackio("p"))

@@ -19,7 +19,7 @@ from bertie.runs.weights import load_model
 from bertie.tasks import Prediction
 from bertie.tasks.span import QaPrediction
 from bertie.tasks.tagging import TagPrediction
-from bertie.text.report import main_script
+from bertie.text.scripts import main_script
 from serving import LETTERS, make_model
 from toys import CommandLine, toy_model
 

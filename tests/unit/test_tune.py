@@ -16,8 +16,8 @@ import pytest
 import bertie
 from bertie import checksums
 from bertie.errors import DataError, Diverged, Stopped, UsageError, speech
-from bertie.runs import confirmation
 from bertie.runs import tune as module
+from bertie.runs import tune_results
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.space import Range, Space, corners, grid, parse_space, published_space, varied
 from bertie.runs.tune import folder_name, run_tune
@@ -306,9 +306,9 @@ def test_the_best_settings_are_compared_with_the_given_ones(config: FinetuneConf
     ]
     assert {path.parent.parent.name for path in run.glob("*/model/model.safetensors")} == {results["best"]["folder"]}
     assert "Better than the given settings?" in (run / "report.html").read_text()
-    same = confirmation._compared([(0.5, 0.6), (0.6, 0.5), (0.5, 0.5)], "accuracy")
+    same = tune_results._compared([(0.5, 0.6), (0.6, 0.5), (0.5, 0.5)], "accuracy")
     assert not same["better"]
-    assert "not shown to be better" in confirmation.verdict_on_best({"seeds": 3, **same}, "accuracy")
+    assert "not shown to be better" in tune_results.verdict_on_best({"seeds": 3, **same}, "accuracy")
     again = run_tune(weak, run, {"optim.lr": (1e-6, 1e-2), "epochs": (6,)}, confirm=2)
     assert again["confirmed"] == found
     (run / "report.html").unlink()
@@ -335,7 +335,7 @@ def test_a_nested_search_measures_on_rows_that_chose_nothing(
         return real(settings, folder, **options)
 
     monkeypatch.setattr(module, "run_finetune", watched)
-    monkeypatch.setattr(confirmation, "run_finetune", watched)
+    monkeypatch.setattr(tune_results, "run_finetune", watched)
     space = {"optim.lr": (1e-6, 1e-2)}
     results = run_tune(config, tmp_path / "run", space, folds=2)
     assert not checksums.check_files(tmp_path / "run").uncovered

@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bertie.api.once import seal_of
-from bertie.api.tokenizer import lines_of
+from bertie.api.tokenizer import each_line
 from bertie.console import console
 from bertie.errors import DataError, UsageError, arguments
 from bertie.folders import check_other, made_once
@@ -249,7 +249,7 @@ def trim_vocabulary(
     """
 
     def trimmed(model: TorchModel) -> tuple[TorchModel, dict[str, object]]:
-        return with_vocabulary(model, resize.trim_tokenizer(model.text_tokenizer, _some(lines_of(texts)))), {}
+        return with_vocabulary(model, resize.trim_tokenizer(model.text_tokenizer, _some(each_line(texts)))), {}
 
     return _make("trim_vocabulary", folder, output, overwrite, trimmed, texts=texts)
 

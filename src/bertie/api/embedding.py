@@ -3,7 +3,7 @@
 N rows · W numbers of a vector
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +16,7 @@ from bertie.api.results import Written
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, check_new_file
 from bertie.infer.embed import Vector, embed_rows, width_of, write_npy
-from bertie.infer.layer_files import WRITERS as TOKEN_WRITERS
-from bertie.infer.layers import TokenVectors, row_vectors, token_vectors
+from bertie.infer.layers import Chunk, TokenVectors, row_vectors, token_vectors
 from bertie.infer.pipeline import TextCount
 from bertie.infer.predict import Predictor
 from bertie.infer.records import WRITERS
@@ -25,8 +24,13 @@ from bertie.infer.texts import each_row, tell_unread
 from bertie.io.lines import BadRecord
 from bertie.io.table_format import Columns
 from bertie.io.tables import SkipReport
+from bertie.registry import Later
 
 LAST_LAYER = "-1"  # layer
+TOKEN_WRITERS = Later[Mapping[str, Callable[[Path, IO[bytes], Iterable[Chunk]], None]]](
+    "bertie.apps.embed.token_files", "WRITERS"
+)
+"""Extension of a file of token vectors -> what writes it."""
 
 
 def readable_texts(texts: Iterable[object], name: str = "texts") -> list[str | None]:
@@ -107,7 +111,8 @@ def write_vectors_of_tokens(
     predictor: Predictor, source: TextSource, target: RecordTarget, layers: str | Sequence[int]
 ) -> Written:
     """Writes the vectors of all tokens. Raises UsageError without a file."""
-    kind, output = target.kind(TOKEN_WRITERS), target.output
+    writers, output = TOKEN_WRITERS.found(), target.output
+    kind = target.kind(writers)
     if not isinstance(output, Path):
         raise UsageError("Vectors of tokens need a file. Pass `output=FILE.npz`, FILE.safetensors or FILE.parquet.")
     target.form(kind)
@@ -117,7 +122,7 @@ def write_vectors_of_tokens(
         out = _opened(stack, source, target)
         path, format = stack.enter_context(source.table(keep=False))
         rows = predictor.task.rows(path, format, on_columns=lambda columns: check_single(columns, source))
-        TOKEN_WRITERS[kind](output, out, row_vectors(predictor, rows, numbers, skipped, long))
+        writers[kind](output, out, row_vectors(predictor, rows, numbers, skipped, long))
     return written(source, (output,), "vectors", skipped, long)
 
 

@@ -1,14 +1,13 @@
 """The metrics of a model on labeled rows in any form: alone, against a second model, and on changed texts."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from bertie.api import perturb
 from bertie.api.predicting import TextSource, check_columns
 from bertie.api.scores import Scores
 from bertie.console import console
@@ -24,16 +23,24 @@ from bertie.io.lines import BadRecord
 from bertie.io.memory import RowsInput
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport, stream_examples
-from bertie.metrics.base import baseline_notes, undefined, with_intervals
+from bertie.metrics.base import baseline_notes, undefined, wilson, with_intervals
 from bertie.metrics.compare import PairedDifference
 from bertie.metrics.confusion import leading
 from bertie.order import key
+from bertie.registry import Later
 from bertie.runs.examples import draw_examples
 from bertie.runs.finetune_page import render_evaluation_page
-from bertie.runs.published import check_published, published, scored_as_published
 from bertie.tasks import task_name
+from bertie.tasks.datasets import DATASETS
 from bertie.tasks.sequence import with_positive
 from bertie.text.tokenizer import Tokenizer
+
+CHOOSE_PERTURBED = Later[Callable[[Predictor, Sequence[str]], object]](
+    "bertie.apps.perturb.perturb", "chosen_perturbations"
+)
+MEASURE_PERTURBED = Later[Callable[..., dict[str, dict[str, object]]]](
+    "bertie.apps.perturb.perturb", "measure_perturbations"
+)
 
 
 def perplexity_of(
@@ -95,7 +102,7 @@ class LabeledRows:
         if self.data and self.data_dir is None:
             raise UsageError(f"`data={self.data}` needs `data_dir`: the folder with its files.")
         if self.data:
-            check_published(self.data, self.format)
+            DATASETS[self.data].check_format(self.format)
 
     @property
     def format(self) -> TableFormat:
@@ -165,20 +172,30 @@ def measured_scores(predictor: Predictor, examples: LabeledRows, measures: Measu
     source, format = examples.source, examples.format
     task, metrics = predictor.task, predictor.task.metrics
     if examples.data:
-        path, format = published(examples.data, examples.split, examples.data_dir, format)
+        path, format = DATASETS[examples.data].table_for(examples.split, examples.data_dir, format)
         source = replace(source, rows=path)
-        task, metrics = scored_as_published(task, examples.data)
+        task, metrics = DATASETS[examples.data].scored(task)
     if measures.positive:
         task = with_positive(task, measures.positive)
         metrics = task.metrics
     predictor = predictor.replace(task_or_none=task)
     if measures.against:  # what is wrong with the second is said before the first is measured
         check_comparable(predictor, measures.against)
-    perturb.chosen_perturbations(task, measures.perturb)
+    check_perturbations(predictor, measures.perturb)
     with memory.open_as("examples", source.rows, row_of=task.row_of) as path_of_rows:
         if memory.in_memory(path_of_rows):
             format = replace(format, file=replace(format.file, kind="jsonl"))
         return _scores(predictor, path_of_rows, format, source, metrics, measures)
+
+
+def check_perturbations(predictor: Predictor, names: Sequence[str]) -> None:
+    """Raises UsageError for an unknown change of texts, and for a task whose labels or entities are positions in the
+    text."""
+    task = predictor.task
+    if names and (task.problem_type is None or task.places):
+        raise UsageError(f"--perturb measures the classification and rating of texts, not the task {task_name(task)}.")
+    if names:
+        CHOOSE_PERTURBED.found()(predictor, names)
 
 
 def _scores(
@@ -204,7 +221,9 @@ def _scores(
         report["notes"] += notes
     if measures.perturb:
         without = report.get("undefined", ())
-        report["perturbed"] = perturb.measure_perturbations(predictor, path, format, measures.perturb, without=without)
+        report["perturbed"] = MEASURE_PERTURBED.found()(
+            predictor, path, format, measures.perturb, interval=wilson, without=without
+        )
     scores = Scores(report, leading(metrics, report), measures.second)
     files = {measures.output: json_bytes(report)} if measures.output else {}
     if measures.report and findings:

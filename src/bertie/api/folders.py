@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie.api.display import html_table
+from bertie.api.results import html_table
 from bertie.errors import DataError, UsageError, arguments
 from bertie.files import Json, check_new_file
-from bertie.runs import checkpoints, finetune_page, models, page, tune_page
+from bertie.runs import checkpoints, finetune_page, models, page, tune_results
 from bertie.runs import compare as comparing
 from bertie.runs.folder import RESULTS, STUDY, read_results, redraw
 from bertie.runs.model_card import put
@@ -51,7 +51,7 @@ def write_report(run: str | Path) -> Path:
     if (folder / STUDY).exists():
         if not (folder / RESULTS).exists():
             raise DataError(f"{folder} is a search that has not ended, and its report is made at its end.")
-        return redraw(folder, tune_page.render_tune_page(read_results(folder)))
+        return redraw(folder, tune_results.render_tune_page(read_results(folder)))
     return redraw(
         folder,
         (finetune_page.render_finetune_page if finetune_page.is_finetuning(folder) else page.render_pretrain_page)(

@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from bertie.api.display import with_interval
 from bertie.api.model import Model, load
+from bertie.api.results import with_interval
 from bertie.api.scores import Scores
 from bertie.console import console
 from bertie.errors import DataError, Stopped, UsageError

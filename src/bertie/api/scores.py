@@ -1,12 +1,11 @@
 """`Scores`: the metrics of a model on labeled examples, and their display as text."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from bertie.api import perturb
-from bertie.api.display import html_table, with_interval
+from bertie.api.results import html_table, with_interval
 from bertie.files import Json
 from bertie.metrics.base import called, summarize_metrics, undefined, unknown_labels, verdict
 from bertie.metrics.compare import PairedDifference
@@ -153,7 +152,7 @@ class Scores(Mapping[str, float]):
             if name in report.get("against", {}):
                 difference = PairedDifference(**report["against"][name])
                 yield f"{called(name, report)} minus that of {self.second or 'the second model'}: {difference}"
-        yield from perturb.render_perturbation_lines(report.get("perturbed", {}), self.metrics, report)
+        yield from _perturbed_lines(report, self.metrics)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -207,3 +206,24 @@ def _label_table(per_label: Mapping[str, Mapping[str, float]]) -> "Iterator[str 
         yield f"labels with fewer examples: {occur - _MAX_LABEL_ROWS:,} (--json has all)"
     if occur < len(per_label):
         yield f"labels without an example: {len(per_label) - occur:,}"
+
+
+def _perturbed_lines(scores: Json, metrics: Sequence[str]) -> Iterator[str]:
+    """Yields a line for each perturbation."""
+    for name, facts in scores.get("perturbed", {}).items():
+        head = f"{name}: {facts['changed']:,} of {facts['of']:,} rows changed"
+        if not facts["changed"]:
+            yield head
+        elif "right" in facts:
+            low, high = facts["interval_95"]["both"]
+            right = ", ".join(f"{what} {share:z.3f}" for what, share in facts["right"].items())
+            yield f"{head}; right: {right} (95% interval {low:z.3f} to {high:z.3f})"
+        else:
+            same = "" if facts["same_answers"] is None else f"; same answers {facts['same_answers']:z.3f}"
+            figures = (
+                f"; {called(metric, scores)} {facts['differences'][metric]['difference']:+z.3f} "
+                f"({facts['differences'][metric]['low']:+z.3f} to {facts['differences'][metric]['high']:+z.3f})"
+                for metric in metrics[:1]
+                if metric in facts["differences"]
+            )
+            yield head + same + "".join(figures)

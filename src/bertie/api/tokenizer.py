@@ -1,7 +1,6 @@
-"""`bertie.train_tokenizer` and `bertie.report_tokenizer`: from texts in any form to a tokenizer, and its measures."""
+"""`bertie.train_tokenizer` and `bertie.load_tokenizer`: from texts in any form, or from a folder, to a tokenizer."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,7 +9,7 @@ from bertie.api.corpus import tokenizer_of
 from bertie.api.once import STDIN, paths_of, seal_of
 from bertie.console import console, counted
 from bertie.data import corpus
-from bertie.errors import DataError, MissingFile, NoRows, arguments
+from bertie.errors import DataError, MissingFile, arguments
 from bertie.files import JsonObject
 from bertie.folders import made_once
 from bertie.io.lines import BadRecord, open_file, text_lines
@@ -21,7 +20,6 @@ from bertie.io.table_format import FileFormat
 from bertie.models import families
 from bertie.text import formats, vocabulary
 from bertie.text.normalize import Normalizer
-from bertie.text.report import TokenizerReport, measure_tokenizer
 from bertie.text.tokenizer import Tokenizer
 
 
@@ -81,7 +79,7 @@ def train_tokenizer(
 
     def write(folder: Path) -> JsonObject:
         vocabulary.check_algorithm(algorithm or format.algorithm)  # now, not after the words are counted
-        lines = _progress(lines_of(texts, encoding), "counting words")
+        lines = _progress(each_line(texts, encoding))
         words = vocabulary.count_words(lines, word_splitter=word_splitter)
         console.say(
             f"{counted(words.words, 'word')} on {counted(words.lines, 'line')}, {len(words.counts):,} different; "
@@ -113,36 +111,6 @@ def train_tokenizer(
 
 
 @arguments()
-def report_tokenizer(
-    tokenizer: str | Path | Tokenizer,
-    texts: str | PathLike[str] | Iterable[object],
-    *,
-    limit: int = 100_000,
-    encoding: str = "utf-8",
-) -> TokenizerReport:
-    """Measures a tokenizer on texts, by script: tokens per word, unknown words, coverage, and the round-trip rate.
-
-    Args:
-        tokenizer: A tokenizer, or its name or folder.
-        texts: As for `train_tokenizer`.
-        limit: Maximum number of lines to read.
-        encoding: Text encoding of the files.
-
-    Raises:
-        DataError: The texts contain no words.
-
-    Example:
-        >>> report = bertie.report_tokenizer("starter-en", iter(["It was written in the rain."]))
-    """
-    measured = measure_tokenizer(
-        tokenizer_of(tokenizer), _progress(islice(lines_of(texts, encoding), limit), "reading")
-    )
-    if not measured.scripts:
-        raise NoRows(f"{', '.join(map(str, paths_of(texts) or ['texts']))} contains no words.")
-    return measured
-
-
-@arguments()
 def load_tokenizer(folder: str | Path) -> Tokenizer:
     """Opens a tokenizer: of a model by its name or folder, or of a folder of its own.
 
@@ -156,15 +124,15 @@ def load_tokenizer(folder: str | Path) -> Tokenizer:
     return tokenizer_of(folder)
 
 
-def _progress(lines: Iterator[str], what: str) -> Iterator[str]:
-    with console.progress(what, unit="lines") as advance:
+def _progress(lines: Iterator[str]) -> Iterator[str]:
+    with console.progress("counting words", unit="lines") as advance:
         for number, line in enumerate(lines, start=1):
             if not number % 1000:
                 advance(1000)
             yield line
 
 
-def lines_of(texts: object, encoding: str = "utf-8") -> Iterator[str]:
+def each_line(texts: object, encoding: str = "utf-8") -> Iterator[str]:
     """Yields the sentences of corpora, the lines of files, or texts in memory. Undecodable lines are counted.
 
     Raises DataError for a path that is not there, and for a file of a table.

@@ -7,10 +7,10 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from bertie.api.display import html_table
 from bertie.api.finetune import FOREIGN_ARGUMENTS, settings_ready
 from bertie.api.model import Model, load
 from bertie.api.options import FinetuneOptions
+from bertie.api.results import html_table
 from bertie.api.run import at_prompt
 from bertie.console import console
 from bertie.errors import Stopped, UsageError, WrongValue, arguments
@@ -19,9 +19,9 @@ from bertie.io.memory import RowsInput
 from bertie.metrics.base import called
 from bertie.runs import tune as runs
 from bertie.runs.arguments import FINETUNE
-from bertie.runs.confirmation import verdict_on_best
 from bertie.runs.layout import MODEL
 from bertie.runs.space import Range, Space, parse_space
+from bertie.runs.tune_results import verdict_on_best
 
 if TYPE_CHECKING:
     import pandas

@@ -6,6 +6,7 @@ GPT-1 is post-norm as BERT. GPT-2 is pre-norm, with a norm after the last layer.
 from dataclasses import replace
 from math import sqrt
 
+from bertie.families.bert import sized_bert
 from bertie.models.codec import WeightRow, WeightTable
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import HeadConfigs, NextTokenConfig, SequenceConfig
@@ -27,17 +28,6 @@ _BASE = EncoderConfig(
     heads=HeadConfigs(sequence=SequenceConfig(sequence_matrix_only=True), lm=NextTokenConfig(lm_transform=False)),
     eos_token_id=50_256,
 )
-
-
-def _size(layers: int, hidden: int) -> EncoderConfig:
-    """Returns GPT-2's sizes; heads have the size 64 (release file model.py, and its checkpoints' hparams.json)."""
-    return replace(
-        _BASE,
-        num_hidden_layers=layers,
-        hidden_size=hidden,
-        num_attention_heads=hidden // 64,
-        intermediate_size=4 * hidden,
-    )
 
 
 def _stds(config: EncoderConfig) -> Stds:
@@ -107,10 +97,10 @@ GPT2 = Variant(
     base=_BASE,
     presets={
         "gpt2": _BASE,
-        "gpt2-medium": _size(24, 1024),
-        "gpt2-large": _size(36, 1280),
-        "gpt2-xl": _size(48, 1600),
-        "distilgpt2": _size(6, 768),
+        "gpt2-medium": sized_bert(24, 1024, _BASE),
+        "gpt2-large": sized_bert(36, 1280, _BASE),
+        "gpt2-xl": sized_bert(48, 1600, _BASE),
+        "distilgpt2": sized_bert(6, 768, _BASE),
     },
     table=_TABLE,
     architectures={

@@ -27,7 +27,6 @@ from bertie.text.sequences import Int, Sequences
 from bertie.text.tokenizer import Tokenizer
 
 _VECTOR_BYTES = 64 << 20  # of the vectors of a chunk, unless a single text has more
-NO_WORD = -1
 
 
 @dataclass(frozen=True)

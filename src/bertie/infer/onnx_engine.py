@@ -179,7 +179,7 @@ def _rectangle(tokens: NDArray[np.generic], mask_BS: NDArray[np.bool_], fill: in
 
 
 def _pooled(hidden_BSH: Array, mask_BS: NDArray[np.bool_], pooling: str, *, last: bool) -> Array:
-    """Pools as in models/pooling.py. -> (B, H)"""
+    """Pools as in `models.sentence.pool`. -> (B, H)"""
     pooled: Array
     if pooling in ("cls", "last"):
         ends = pooling == "last" or last

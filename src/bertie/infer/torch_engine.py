@@ -18,7 +18,7 @@ from bertie.models.head_config import RowUnit
 from bertie.models.heads.token import with_last_pieces
 from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.model import SUMMARY
-from bertie.models.pooling import pool
+from bertie.models.sentence import pool
 from bertie.nn.layout import copied_to_host
 
 if TYPE_CHECKING:

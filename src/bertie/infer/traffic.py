@@ -34,7 +34,7 @@ from bertie.metrics.tags import split_tag
 from bertie.models.variant import ADAPTER
 from bertie.tasks import Prediction
 from bertie.tasks.tagging import TagPrediction
-from bertie.text.report import main_script
+from bertie.text.scripts import main_script
 from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:

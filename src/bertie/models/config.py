@@ -1,14 +1,13 @@
 """`EncoderConfig`: everything that makes one encoder differ from another, as values. Imports no torch.
 
-Positions, attention, layers and weight sharing have several kinds (models/kinds.py). Each kind has its own settings, so
-settings without an effect cannot be written. Overrides and files use flat names (models/flat.py). The cost of a config
-is computed without building the model. A family is a set of these values (families/).
+Positions, attention, layers and weight sharing have several kinds (models/kinds.py, which has the sizes too). Each kind
+has its own settings, so settings without an effect cannot be written. Overrides and files use flat names
+(models/flat.py). The cost of a config is computed without building the model. A family is a set of these values
+(families/).
 """
 
 from dataclasses import dataclass, field, fields
-from typing import Annotated, ClassVar, Literal, Self
-
-from pydantic import Field
+from typing import ClassVar, Literal, Self
 
 from bertie.errors import DataError, UsageError
 from bertie.models import flat
@@ -16,23 +15,16 @@ from bertie.models.head_config import HeadConfigs
 from bertie.models.kinds import (
     MAX_SETTING,
     MOST_LAYERS,
-    Activation,
     Alibi,
     Alternating,
-    Attention,
     Disentangled,
+    EncoderShape,
     Full,
-    InputKind,
-    LayerKind,
-    Learned,
     LearnedRelative,
-    Positions,
     Relative,
     Residual,
     Rotary,
-    Sharing,
     Tokens,
-    Unshared,
     within,
 )
 
@@ -46,7 +38,7 @@ DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "embedding_dr
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderConfig:
+class EncoderConfig(EncoderShape):
     """The shape and the variant of an encoder. The defaults are BERT-base uncased (Devlin et al. 2018, section 3).
 
     Example:
@@ -58,26 +50,6 @@ class EncoderConfig:
     unread: ClassVar[frozenset[str]] = frozenset()
     """Fields that this kind of encoder does not use. They cannot be changed."""
 
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    hidden_act: Activation = "gelu"
-    hidden_dropout_prob: float = 0.1
-    attention_probs_dropout_prob: float = 0.1
-    classifier_dropout: float | None = None  # of the heads that label; None: hidden_dropout_prob
-    max_position_embeddings: int = 512  # of learned positions
-    type_vocab_size: int = 2  # 0: no segment embeddings (DistilBERT)
-    initializer_range: float = 0.02
-    layer_norm_eps: float = 1e-12  # BERT's release; RoBERTa uses 1e-5
-    pad_token_id: int = 0
-    positions: Annotated[Positions, Field(discriminator="kind")] = Learned()
-    attention: Annotated[Attention, Field(discriminator="kind")] = Full()
-    layer: Annotated[LayerKind, Field(discriminator="kind")] = Residual()
-    sharing: Annotated[Sharing, Field(discriminator="kind")] = Unshared()
-    inputs: Annotated[InputKind, Field(discriminator="kind")] = Tokens()
-    causal: bool = False  # left-to-right attention (the paper's LTR ablation, GPT)
     norm_type: Literal["layer", "rms", "affine", "unbiased"] = "layer"
     """affine: a scale and a shift of each feature (MobileBERT); unbiased: layer norm without a shift."""
     pooler: bool = True
@@ -115,6 +87,8 @@ class EncoderConfig:
             within(name, getattr(self, name), 0.0, 10.0)
         for kind in (self.layer, self.positions, self.attention, self.sharing, self.inputs):
             kind.check(self)
+        if not (self.plain_embeddings or isinstance(self.inputs, Tokens)):
+            raise DataError(f"inputs={self.inputs.kind} needs embeddings as wide as hidden_size, as BERT has.")
         if self.trigram_embeddings and self.causal:
             raise DataError("trigram_embeddings reads the next token, which causal=true hides. Omit one of them.")
         plain = (self.layer.norm, self.attention, self.embedding_size) == ("pre", Full(), None)
@@ -179,31 +153,9 @@ class EncoderConfig:
         return self.causal
 
     @property
-    def attention_size(self) -> int:
-        """Total size of all attention heads."""
-        return self.layer.attention_size(self)
-
-    @property
-    def head_size(self) -> int:
-        """Size of one attention head."""
-        return self.attention_size // self.num_attention_heads
-
-    @property
     def attends_to_all(self) -> bool:
         """Whether in some layers every token sees all of its sequence, near or far alike, by `SelfAttention`."""
         plain = isinstance(self.attention, Full | Alternating) and isinstance(self.layer, Residual)
         return plain and not (
             self.causal or isinstance(self.positions, Relative | LearnedRelative | Disentangled | Alibi)
         )
-
-    @property
-    def position_offset(self) -> int:
-        """The position of a sequence's first token."""
-        after_pad = isinstance(self.positions, Learned | LearnedRelative) and self.positions.positions_after_pad
-        return self.pad_token_id + 1 if after_pad else 0
-
-    @property
-    def max_length(self) -> int:
-        """The most tokens a sequence can have."""
-        bounded = isinstance(self.positions, Learned | LearnedRelative | Rotary)
-        return self.max_position_embeddings - self.position_offset if bounded else MAX_SETTING

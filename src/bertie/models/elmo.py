@@ -4,8 +4,8 @@
                             |-> LSTMs, both ways -> + --|-> gamma * sum of softmax(s) x layer = a word's vector
                                     |-> LSTMs -> + -----'
 
-It has the interface of `Encoder`, with words instead of subwords, and is used for its vectors: infer/words.py. Task
-models read the weighted sum; its own objective, `bilm`, reads the top layer. Peters et al. 2018, arXiv:1802.05365.
+It has the interface of `Encoder`, with words instead of subwords, and is used for its vectors of words. Task models
+read the weighted sum; its own objective, `bilm`, reads the top layer. Peters et al. 2018, arXiv:1802.05365.
 
 B sequences · T words of the batch · S longest sequence · C characters per word · H = 2 P hidden size · V vocabulary
 """
@@ -23,10 +23,10 @@ from bertie.models.count import forward_flops, parameters, predictions_per_token
 from bertie.models.encoder import EncoderOutput
 from bertie.models.head_config import HeadConfigs, SequenceConfig
 from bertie.models.kinds import MAX_SETTING, NoPositions, Positions, within
-from bertie.nn.bilstm import BiLSTM, mirror
 from bertie.nn.characters import CHARACTER_IDS, CharacterCNN, character_ids
 from bertie.nn.dropout import dropout
 from bertie.nn.layout import Layout, Packed, Padded
+from bertie.nn.recurrent import BiLSTM, mirror
 from bertie.text.tokenizer import Tokenizer
 
 MOST_FILTERS = 100  # kinds of them
@@ -157,6 +157,31 @@ class ElmoEncoder(nn.Module):
             hidden = hidden + read if i else hidden  # the first reads what is no state
             hidden_states.append(hidden)
         return EncoderOutput(self.mix(hidden_states), layout, hidden_states=tuple(hidden_states))
+
+    def word_vectors(
+        self, sentences: Sequence[Sequence[str]], *, layers: bool = False, batch_size: int = 32
+    ) -> list[Tensor]:
+        """Returns a vector for every word of every sentence: the weighted sum (words, H), or with `layers` each layer
+        (L + 1, words, H).
+
+        Sentences are lists of words. Sentence boundaries are added and removed.
+        """
+        order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))  # alike in length, little padding
+        vectors: dict[int, Tensor] = {}
+        device, training = self.mix.gamma.device, self.training
+        self.eval()
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            marked = [["<S>", *sentences[i], "</S>"] for i in chosen]
+            words, lengths = [word for words in marked for word in words], [len(words) for words in marked]
+            characters = character_ids(words, length=self.config.max_characters_per_token).to(device)
+            with torch.inference_mode():
+                output = self(characters, layout=Packed.from_lengths(torch.tensor(lengths)).to(device))
+            states = torch.stack(output.hidden_states) if layers else output.last_hidden_state[None]
+            for i, part in zip(chosen, states.split(lengths, 1), strict=True):
+                vectors[i] = part[:, 1:-1] if layers else part[0, 1:-1]
+        self.train(training)
+        return [vectors[i] for i in range(len(sentences))]
 
     def _characters(self, input_ids: Tensor, layout: Layout) -> Tensor:
         if input_ids.ndim == (2 if isinstance(layout, Packed) else 3):

@@ -21,7 +21,6 @@ from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Alternating, Groups, Learned, LearnedRelative, Rotary, Sinusoidal, Window
 from bertie.models.layers import feature_embeddings, final_norm, make_layer, relative_positions, rotations
 from bertie.nn.attention import attention_bias
-from bertie.nn.attention_plan import AttentionPlan
 from bertie.nn.cache import Cache
 from bertie.nn.disentangled import Distances
 from bertie.nn.dropout import dropout
@@ -30,7 +29,7 @@ from bertie.nn.features import Features
 from bertie.nn.fused import norm
 from bertie.nn.graphs import GraphedLayers
 from bertie.nn.groups import LayoutGroups as AttentionGroups
-from bertie.nn.layer import Layer
+from bertie.nn.layer import AttentionPlan, Layer
 from bertie.nn.layout import Layout, Padded, rows_at
 from bertie.nn.linear import Linear
 from bertie.nn.rotary import Views, turns

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 BATCH_TOKENS = 4096  # of one forward pass, padding of attention's rectangle included
 GPU_BATCH_TOKENS = 32_768  # the same on a GPU
 POOLED = tuple(MODES)
-"""The hidden states of a sequence, pooled to one vector (models/pooling.py)."""
+"""The hidden states of a sequence, pooled to one vector (`models.sentence.pool`)."""
 OF_ENCODER: Mapping[str, RowUnit] = {
     "last_hidden_state": "token",
     **dict.fromkeys(("pooler_output", *POOLED), "sequence"),

@@ -13,7 +13,9 @@ different unions have different names, so that overrides and files are flat: `at
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
 
 from bertie.errors import DataError
 
@@ -50,49 +52,10 @@ def within(name: str, value: float, low: float, high: float) -> None:
         raise DataError(f"EncoderConfig.{name} is {value:.6g}; it must be {low:,} to {high:,}.")
 
 
-class EncoderShape(Protocol):
-    """Protocol of an EncoderConfig, which imports this module."""
-
-    @property
-    def hidden_size(self) -> int: ...  # noqa: D102
-    @property
-    def num_hidden_layers(self) -> int: ...  # noqa: D102
-    @property
-    def num_attention_heads(self) -> int: ...  # noqa: D102
-    @property
-    def hidden_act(self) -> Activation: ...  # noqa: D102
-    @property
-    def max_position_embeddings(self) -> int: ...  # noqa: D102
-    @property
-    def pad_token_id(self) -> int: ...  # noqa: D102
-    @property
-    def position_offset(self) -> int: ...  # noqa: D102
-    @property
-    def max_length(self) -> int: ...  # noqa: D102
-    @property
-    def positions(self) -> "Positions": ...  # noqa: D102
-    @property
-    def attention(self) -> "Attention": ...  # noqa: D102
-    @property
-    def sharing(self) -> "Sharing": ...  # noqa: D102
-    @property
-    def layer(self) -> "LayerKind": ...  # noqa: D102
-    @property
-    def head_size(self) -> int: ...  # noqa: D102
-    @property
-    def attention_size(self) -> int: ...  # noqa: D102
-    @property
-    def causal(self) -> bool: ...  # noqa: D102
-    @property
-    def type_vocab_size(self) -> int: ...  # noqa: D102
-    @property
-    def plain_embeddings(self) -> bool: ...  # noqa: D102
-
-
 class _Unconditional:
     """What kinds share that go with all others."""
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Accepts every config."""
 
 
@@ -105,7 +68,7 @@ class Learned:
     positions_after_pad: bool = False
     """Positions are counted from pad_token_id + 1 (RoBERTa)."""
 
-    def check(self: "Learned | LearnedRelative", config: EncoderShape) -> None:
+    def check(self: "Learned | LearnedRelative", config: "EncoderShape") -> None:
         """Raise DataError for what the rest of the config does not allow."""
         if self.positions_after_pad and config.max_length < 1:
             raise DataError(
@@ -125,7 +88,7 @@ class Relative:
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
 
-    def check(self: "Relative | LearnedRelative", config: EncoderShape) -> None:
+    def check(self: "Relative | LearnedRelative", config: "EncoderShape") -> None:
         """Raise DataError for what the rest of the config does not allow."""
         buckets = self.relative_attention_num_buckets
         within("relative_attention_num_buckets", buckets, 4, MAX_SETTING)
@@ -143,12 +106,12 @@ class Alibi:
 
     kind: Literal["alibi"] = "alibi"
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Raise DataError for what the rest of the config does not allow."""
         _needs_full(self.kind, config)
 
 
-def _needs_full(kind: str, config: EncoderShape) -> None:
+def _needs_full(kind: str, config: "EncoderShape") -> None:
     if not isinstance(config.attention, Full):
         raise DataError(
             f"positions={kind} needs attention=full; this model's is {config.attention.kind}. Choose positions=learned."
@@ -164,7 +127,7 @@ class LearnedRelative:
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Raise DataError for what the rest of the config does not allow."""
         Learned.check(self, config)
         Relative.check(self, config)
@@ -185,7 +148,7 @@ class Disentangled:
     relative_norm: bool = True
     """Whether distance embeddings are normalized."""
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Raise DataError for what the rest of the config does not allow."""
         within("position_buckets", self.position_buckets, 0, MAX_SETTING)
         within("max_relative_positions", self.max_relative_positions, self.position_buckets // 2 + 2, MAX_SETTING)
@@ -219,7 +182,7 @@ class Rotary:
     local_rope_theta: float | None = None
     """Base for layers with a window (attention=alternating). None: rope_theta."""
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Raise DataError for what the rest of the config does not allow."""
         within("rope_theta", self.rope_theta, 1, 1e12)
         within("local_rope_theta", self.local_rope_theta or 1.0, 1, 1e12)
@@ -259,7 +222,7 @@ class Window:
     attention_dilation: int | tuple[int, ...] = 1
     """Distance between two tokens of the window; 1 is every token."""
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Raises DataError for values that contradict the rest of the config."""
         for name, value in (
             ("attention_window", self.attention_window),
@@ -299,7 +262,7 @@ class Alternating:
     global_attn_every_n_layers: int = 3
     """The distance between two layers that attend to all tokens. The first layer is one of them."""
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Raise DataError for what the rest of the config does not allow."""
         within("local_attention", self.local_attention, 2, MAX_SETTING)
         within("global_attn_every_n_layers", self.global_attn_every_n_layers, 1, MOST_LAYERS)
@@ -328,7 +291,7 @@ class BlockSparse:
     block_size: int = 64
     num_random_blocks: int = 3
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Raises DataError for values that contradict the rest of the config."""
         within("block_size", self.block_size, 1, MAX_SETTING)
         within("num_random_blocks", self.num_random_blocks, 0, MAX_SETTING)
@@ -379,7 +342,7 @@ class Residual:
     dropout_inside: bool = False
     """Also inside the feed-forward network and, where a dropout follows that, after the last norm (T5)."""
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Raises DataError for values that contradict the rest of the config."""
         within(
             "attention_head_size", 1 if self.attention_head_size is None else self.attention_head_size, 1, MAX_SETTING
@@ -390,7 +353,7 @@ class Residual:
         if self.attention_head_size is None:
             _divides("hidden_size", config.hidden_size, config.num_attention_heads)
 
-    def attention_size(self, config: EncoderShape) -> int:
+    def attention_size(self, config: "EncoderShape") -> int:
         """Returns the total size of all attention heads."""
         return config.num_attention_heads * self.attention_head_size if self.attention_head_size else config.hidden_size
 
@@ -403,11 +366,11 @@ class _Special:
     fed_dropout: ClassVar[bool] = True
     mark: ClassVar[str] = "down.weight"
 
-    def attention_size(self, config: EncoderShape) -> int:
+    def attention_size(self, config: "EncoderShape") -> int:
         """Returns the total size of all attention heads."""
         return config.hidden_size
 
-    def plain(self, kind: str, config: EncoderShape) -> None:
+    def plain(self, kind: str, config: "EncoderShape") -> None:
         """Raises DataError for a config with settings of attention."""
         apart = (config.positions.kind, config.attention.kind, config.sharing.kind)
         if config.causal or apart != ("none", "full", "none"):
@@ -426,7 +389,7 @@ class Bottleneck(_Special):
     num_feedforward_networks: int = 1
     """Number of consecutive feed-forward networks in a layer."""
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Raises DataError for values that contradict the rest of the config."""
         within("bottleneck_size", self.bottleneck_size, 1, MAX_SETTING)
         within("num_feedforward_networks", self.num_feedforward_networks, 1, MOST_LAYERS)
@@ -439,7 +402,7 @@ class Bottleneck(_Special):
                 f"{config.hidden_act}. Choose gelu or relu."
             )
 
-    def attention_size(self, config: EncoderShape) -> int:
+    def attention_size(self, config: "EncoderShape") -> int:
         """Returns the total size of all attention heads."""
         return self.bottleneck_size
 
@@ -452,7 +415,7 @@ class Recurrent(_Special):
     kind: Literal["recurrent"] = "recurrent"
     recurrent_cell: Literal["lstm", "gru"] = "lstm"
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Raises DataError for values that contradict the rest of the config."""
         self.plain(self.kind, config)
         _divides("hidden_size", config.hidden_size, 2, "the number of directions")
@@ -467,7 +430,7 @@ class Convolutional(_Special):
     filter_widths: tuple[int, ...] = (3, 4, 5)
     """Tokens that a filter reads."""
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Raises DataError for values that contradict the rest of the config."""
         self.plain(self.kind, config)
         within("number of filter_widths", len(self.filter_widths), 1, 100)
@@ -494,7 +457,7 @@ class Groups:
     inner_group_num: int = 1
     """Number of layers with their own weights in a group, which are repeated in order."""
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Raises DataError for values that contradict the rest of the config."""
         within("num_hidden_groups", self.num_hidden_groups, 1, max(1, config.num_hidden_layers))
         within("inner_group_num", self.inner_group_num, 1, MOST_LAYERS)
@@ -521,14 +484,11 @@ class Regions:
         """Numbers of a feature vector."""
         return self.visual_embedding_dim
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Raises DataError for values that contradict the rest of the config."""
         within("visual_embedding_dim", self.visual_embedding_dim, 1, MAX_SETTING)
-        if not (config.plain_embeddings and isinstance(config.positions, Learned) and config.type_vocab_size > 1):
-            raise DataError(
-                "inputs=regions needs embeddings as wide as hidden_size, positions=learned and type_vocab_size of 2 or "
-                "more, as BERT has."
-            )
+        if not isinstance(config.positions, Learned) or config.type_vocab_size < 2:
+            raise DataError("inputs=regions needs positions=learned and type_vocab_size of 2 or more, as BERT has.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -544,11 +504,9 @@ class Frames:
         """Numbers of a feature vector."""
         return self.frame_size
 
-    def check(self, config: EncoderShape) -> None:
+    def check(self, config: "EncoderShape") -> None:
         """Raises DataError for values that contradict the rest of the config."""
         within("frame_size", self.frame_size, 1, MAX_SETTING)
-        if not config.plain_embeddings:
-            raise DataError("inputs=frames needs embeddings as wide as hidden_size, as BERT has.")
 
 
 Positions = Learned | Relative | LearnedRelative | Disentangled | Sinusoidal | NoPositions | Rotary | Alibi
@@ -556,6 +514,54 @@ Attention = Full | Window | BlockSparse | Alternating
 LayerKind = Residual | Bottleneck | Recurrent | Convolutional
 Sharing = Unshared | Groups
 InputKind = Tokens | Regions | Frames
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderShape:
+    """What the kinds of an encoder must agree with: its sizes, and one another. The rest is in `EncoderConfig`."""
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: Activation = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None  # of the heads that label; None: hidden_dropout_prob
+    max_position_embeddings: int = 512  # of learned positions
+    type_vocab_size: int = 2  # 0: no segment embeddings (DistilBERT)
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12  # BERT's release; RoBERTa uses 1e-5
+    pad_token_id: int = 0
+    positions: Annotated[Positions, Field(discriminator="kind")] = Learned()
+    attention: Annotated[Attention, Field(discriminator="kind")] = Full()
+    layer: Annotated[LayerKind, Field(discriminator="kind")] = Residual()
+    sharing: Annotated[Sharing, Field(discriminator="kind")] = Unshared()
+    inputs: Annotated[InputKind, Field(discriminator="kind")] = Tokens()
+    causal: bool = False  # left-to-right attention (the paper's LTR ablation, GPT)
+
+    @property
+    def attention_size(self) -> int:
+        """Total size of all attention heads."""
+        return self.layer.attention_size(self)
+
+    @property
+    def head_size(self) -> int:
+        """Size of one attention head."""
+        return self.attention_size // self.num_attention_heads
+
+    @property
+    def position_offset(self) -> int:
+        """The position of a sequence's first token."""
+        after_pad = isinstance(self.positions, Learned | LearnedRelative) and self.positions.positions_after_pad
+        return self.pad_token_id + 1 if after_pad else 0
+
+    @property
+    def max_length(self) -> int:
+        """The most tokens a sequence can have."""
+        bounded = isinstance(self.positions, Learned | LearnedRelative | Rotary)
+        return self.max_position_embeddings - self.position_offset if bounded else MAX_SETTING
 
 
 def _divides(name: str, width: int, parts: int, by: str = "num_attention_heads") -> None:

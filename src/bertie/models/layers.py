@@ -29,10 +29,9 @@ from bertie.models.kinds import (
 from bertie.nn.attention import CrossAttention, SelfAttention
 from bertie.nn.blocks import BlockSparseAttention
 from bertie.nn.bottleneck import BottleneckLayer
-from bertie.nn.convolved import ConvolvedLayer
 from bertie.nn.disentangled import DisentangledAttention, DistanceTable
 from bertie.nn.features import FrameEmbeddings, RegionEmbeddings
-from bertie.nn.layer import ACTIVATIONS, DecoderLayer, Layer
+from bertie.nn.layer import ACTIVATIONS, ConvolvedLayer, DecoderLayer, Layer
 from bertie.nn.linear import NORMS
 from bertie.nn.positions import LinearBiases, RelativePositions
 from bertie.nn.recurrent import ConvolutionalLayer, RecurrentLayer

@@ -6,12 +6,13 @@
 
 A module or a setting that is not known here is refused: the vectors would be others.
 
-B texts · I, O widths of a vector
+B texts · I, O widths of a vector · H hidden size
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,11 @@ from safetensors.numpy import load_file
 from bertie.errors import DataError, MissingFile
 from bertie.files import JsonObject, check_readable, read_json
 from bertie.text.formats import length_file
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertie.models.encoder import EncoderOutput
 
 MODULES, POOLING, SETTINGS = "modules.json", "1_Pooling/config.json", "config_sentence_transformers.json"
 MODES = {  # ours -> the public name, and that of older folders after "pooling_mode_"
@@ -248,3 +254,22 @@ def _object(path: Path) -> JsonObject:
     if not isinstance(content, dict):
         raise DataError(f"{path} holds a {type(content).__name__}; an object of settings was expected.")
     return content
+
+
+def pool(output: "EncoderOutput", pooling: str) -> "Tensor":
+    """Returns the hidden states of each sequence as one vector. pooling: a key of MODES. -> (B, H)
+
+    mean_sqrt_len: the sum over the root of the length; weighted_mean: the tokens weigh 1, 2, 3 ... Reimers and
+    Gurevych 2019, 3; Muennighoff 2022. S longest
+    """
+    layout = output.layout
+    if pooling == "cls":
+        return output.summary()
+    if pooling == "last":
+        return layout.last(output.last_hidden_state)
+    hidden_BSH, mask_BS1 = layout.rectangle(output.last_hidden_state.float()), layout.mask()[..., None]
+    if pooling == "max":
+        return hidden_BSH.masked_fill(~mask_BS1, float("-inf")).amax(1)
+    weight_BS1 = mask_BS1.cumsum(1) * mask_BS1 if pooling == "weighted_mean" else mask_BS1
+    sum_BH, whole_B1 = (hidden_BSH * weight_BS1).sum(1), weight_BS1.sum(1)
+    return sum_BH / (whole_B1.sqrt() if pooling == "mean_sqrt_len" else whole_B1)

@@ -14,9 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from bertie.nn.attention_plan import AttentionPlan
 from bertie.nn.fused import fits_short, has_triton
-from bertie.nn.layer import Layer
+from bertie.nn.layer import AttentionPlan, Layer
 from bertie.nn.layout import Packed
 from bertie.nn.rotary import Views
 from bertie.nn.seeds import draw_seeds, using_kernels

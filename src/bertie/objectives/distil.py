@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -40,7 +40,32 @@ NOT_FRESH = r"encoder\.(?!pooler\.)|heads\.mlm\."  # weights a student is given 
 
 
 @dataclass(frozen=True)
-class Distillation(Objective):
+class Taught(Objective):
+    """An objective with a teacher, whose weights are in the run's identity, so that no batch changes with its name."""
+
+    teacher: str = field(default="", repr=False)
+    loaded: TorchModel | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """The folder of the teacher."""
+        return {f"{self.name}.teacher": self.teacher}
+
+    def taught_by(self, teacher: TorchModel) -> Self:
+        """Returns the objective with its teacher."""
+        objective = copy(self)
+        object.__setattr__(objective, "loaded", teacher.eval().requires_grad_(False))
+        return objective
+
+    @property
+    def _teacher(self) -> TorchModel:
+        if self.loaded is None:
+            raise UsageError("The teacher is not loaded. Call `load_dependencies` first.")
+        return self.loaded
+
+
+@dataclass(frozen=True)
+class Distillation(Taught):
     """Learns from a teacher. Weights and temperature are those of DistilBERT's code (distillation/README.md)."""
 
     name: ClassVar[str] = "distil"
@@ -62,7 +87,6 @@ class Distillation(Objective):
     """Layers of the teacher, counted from 0, that initialize a student made from a preset, together with the embeddings
     and the vocabulary head. Empty: random weights. Source: DistilBERT's code, extract_distilbert.py: 0, 2, 4, 7, 9, 11.
     """
-    loaded: TorchModel | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.temperature > 0 or not self.weight > 0 or not self.cosine >= 0:
@@ -70,20 +94,14 @@ class Distillation(Objective):
         if self.positions not in ("all", "masked"):
             raise WrongValue(f"distil.positions is {self.positions!r}; it must be all or masked.")
 
-    @property
-    def reads(self) -> dict[str, str]:
-        """The folder of the teacher."""
-        return {"distil.teacher": self.teacher}
-
     def load_dependencies(self, load: OpensModel) -> "Distillation":
         """Loads the teacher. Raises UsageError when none is named, or when it has no masked-LM head."""
         if not self.teacher:
             raise UsageError("distil.teacher is missing. Set it to the folder of the teacher model.")
-        objective, teacher = copy(self), load(self.teacher)
+        teacher = load(self.teacher)
         if "mlm" not in teacher.heads:
             raise WrongModel(f"{self.teacher} has no masked-LM head, which a teacher needs.")
-        object.__setattr__(objective, "loaded", teacher.eval().requires_grad_(False))
-        return objective
+        return self.taught_by(teacher)
 
     def prepare(self, model: TorchModel, seed: int) -> None:
         """Checks that student and teacher match, and initializes a new student from the teacher's layers.
@@ -169,12 +187,6 @@ class Distillation(Objective):
             apart = 1 - F.cosine_similarity(ours, theirs_TH, dim=-1)
             report["cosine"] = LossTerm(apart.sum(), counts["cosine"], weight=self.cosine)
         return report
-
-    @property
-    def _teacher(self) -> TorchModel:
-        if self.loaded is None:
-            raise UsageError("The teacher is not loaded. Call `load_dependencies` first.")
-        return self.loaded
 
 
 def decoder(model: TorchModel, hidden: Tensor) -> LogitOperands:

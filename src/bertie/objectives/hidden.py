@@ -16,7 +16,6 @@ Q tokens of the output of `span` · P pairs of a student's and a teacher's token
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, pairwise
@@ -35,7 +34,8 @@ from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import EncoderOutput
 from bertie.models.model import TorchModel
-from bertie.objectives.base import LossReport, LossTerm, Objective, OpensModel
+from bertie.objectives.base import LossReport, LossTerm, OpensModel
+from bertie.objectives.distil import Taught
 from bertie.order import Draws
 from bertie.text.encoding import Encoding
 from bertie.text.sequences import STANDS, Int, Sequences, ranges
@@ -46,7 +46,7 @@ CLOSING, OPENING = frozenset(".,:;!?%)]}»”’'\"…·、。"), frozenset("([{
 
 
 @dataclass(frozen=True)
-class HiddenStates(Objective):
+class HiddenStates(Taught):
     """Learns the hidden states of a teacher. Raises UsageError for a weight or share out of range."""
 
     name: ClassVar[str] = "hidden"
@@ -59,7 +59,6 @@ class HiddenStates(Objective):
     share: float = 1.0
     """Fraction of a batch's texts that the teacher reads. A small one suits a GPU, where encoding the teacher's texts
     takes longer than a step of the student. Source: ours."""
-    loaded: TorchModel | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.weight > 0:
@@ -67,18 +66,11 @@ class HiddenStates(Objective):
         if not 0 < self.share <= 1:
             raise WrongValue(f"hidden.share is {self.share}; it must be above 0 and at most 1.")
 
-    @property
-    def reads(self) -> dict[str, str]:
-        """The folder of the teacher."""
-        return {"hidden.teacher": self.teacher}
-
     def load_dependencies(self, load: OpensModel) -> "HiddenStates":
         """Loads the teacher. Raises UsageError when none is named."""
         if not self.teacher:
             raise UsageError("hidden.teacher is missing. Set it to the name or folder of a model, such as minilm-l6.")
-        objective, teacher = copy(self), load(self.teacher, states_only=True)
-        object.__setattr__(objective, "loaded", teacher.eval().requires_grad_(False))
-        return objective
+        return self.taught_by(load(self.teacher, states_only=True))
 
     def prepare(self, model: TorchModel, seed: int) -> None:
         """Adds the linear map from the student's hidden size to the teacher's."""
@@ -121,12 +113,6 @@ class HiddenStates(Objective):
         mapped_KH = model.companions["hidden"](ours[places].float())
         total = (mapped_KH - targets_KH).square().mean(-1).sum()
         return {"hidden": LossTerm(total, len(places), weight=self.weight)}
-
-    @property
-    def _teacher(self) -> TorchModel:
-        if self.loaded is None:
-            raise UsageError("The teacher is not loaded. Call `load_dependencies` first.")
-        return self.loaded
 
 
 @dataclass(frozen=True)

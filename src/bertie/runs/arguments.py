@@ -17,31 +17,11 @@ COMMON = {  # of pretrain, finetune and tune
     "track": "train.track",
 }
 PRETRAIN = {"model": "model", "steps": "train.steps", **COMMON}
-FINETUNE = {
-    "task": "task",
-    "data": "data",
-    "data_dir": "data_dir",
-    "text": "text",
-    "label": "label",
-    "label_names": "label_names",
-    "weight": "weight",
-    "group": "group",
-    "time": "time",
-    "tabular": "tabular",
-    "markup": "markup",
-    "class_weights": "class_weights",
-    "sampling": "sampling",
-    "loss": "loss",
-    "focal_gamma": "focal_gamma",
-    "label_smoothing": "label_smoothing",
-    "optimize": "optimize",
-    "costs": "costs",
-    "calibrate": "calibrate",
-    "abstain": "abstain",
-    "coverage": "coverage",
-    "epochs": "epochs",
-    "lora": "lora.rank",
-    **COMMON,
-}
+_OF_LABELS = (  # settings that are named as their arguments
+    *("task", "data", "data_dir", "text", "label", "label_names", "weight", "group", "time", "tabular", "markup"),
+    *("class_weights", "sampling", "loss", "focal_gamma", "label_smoothing"),
+    *("optimize", "costs", "calibrate", "abstain", "coverage", "epochs"),
+)
+FINETUNE = {**{name: name for name in _OF_LABELS}, "lora": "lora.rank", **COMMON}
 NAMED_SETTINGS = {"pretrain": PRETRAIN, "finetune": FINETUNE}
 """Command -> its settings that have a name."""

@@ -20,7 +20,6 @@ from bertie.metrics.calibration import set_cut
 from bertie.order import MixedOrder, balanced, key, taken
 from bertie.runs.balance import check_honoured
 from bertie.runs.config import HELD_OUT_SHARE, FinetuneConfig, LabeledFiles
-from bertie.runs.published import check_published, choose_published_metrics
 from bertie.runs.splits import SPLIT_SEED, ExampleSplit, check_times
 from bertie.tasks import TASKS, Task
 from bertie.tasks.capabilities import ReadsColumns
@@ -150,7 +149,7 @@ def _labeled(config: FinetuneConfig, notes: list[str], *, parted: bool) -> Examp
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
     task = task if dataset else task.led_by(config.train.metric).for_examples(train)  # a published set has its own
     notes += task.notes(train, dev)
-    metrics = choose_published_metrics(task, config.data) if dataset and not config.positive else task.metrics_for(dev)
+    metrics = dataset.metrics_of(task) if dataset and not config.positive else task.metrics_for(dev)
     if (first := config.train.metric) and not is_loss(first):
         metrics = tuple(dict.fromkeys((first, *metrics)))
     even = config.sampling == "balanced"
@@ -363,8 +362,8 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
         for option, path in (("--train", config.train_file), ("--dev", config.dev_file)):
             if path:
                 raise UsageError(f"{option} and --data exclude each other. Omit one of them.")
-        check_published(config.data, make_table_format(config))
         dataset = DATASETS[config.data]
+        dataset.check_format(make_table_format(config))
         if not config.data_dir:
             raise UsageError(f"--data {config.data} needs --data-dir: the folder with its files ({dataset.title}).")
         if "train" not in dataset.splits:

@@ -210,7 +210,7 @@ def _all_seeds(
 def usual_seeds(config: FinetuneConfig) -> int:
     """Returns the default number of seeds: several for a small published data set, otherwise one."""
     train = DATASETS[config.data].splits.get("train") if config.data else None
-    return SEEDS if train and train.rows and train.rows < SMALL else 1
+    return SEEDS if train and train.examples and train.examples < SMALL else 1
 
 
 def plan_finetuning(

@@ -36,10 +36,9 @@ from bertie.tasks import Task, with_task
 from bertie.tasks.losses import LossFunction
 from bertie.tasks.source import Targets, TaskSource, batch_of_examples, steps_of
 from bertie.text.sequences import VECTORS, Sequences
-from bertie.train.callbacks import LOSS, Callback, Callbacks, metric_of
+from bertie.train.callbacks import LOSS, Callback, Callbacks, callbacks_of, metric_of
 from bertie.train.precision import choose_device
 from bertie.train.rendezvous import world_size
-from bertie.train.trackers import callbacks_of
 from bertie.training_facts import TooLong, TrainingFacts
 
 _EVALUATIONS = 10  # evaluations on dev in a long run

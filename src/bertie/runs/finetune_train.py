@@ -24,12 +24,11 @@ from bertie.runs.folder import RunFolder
 from bertie.runs.layout import BEST, SCORE
 from bertie.runs.models import model_folder
 from bertie.train import log
-from bertie.train.callbacks import improves, is_loss
+from bertie.train.callbacks import improves, is_loss, without_callbacks
 from bertie.train.checkpoint import Checkpoint
 from bertie.train.config import TrainConfig
 from bertie.train.loop import Result, fit
 from bertie.train.precision import choose_device
-from bertie.train.trackers import without_callbacks
 from bertie.training_facts import TrainingFacts, write_training_facts
 
 ADAPTER = "adapter"  # of LoRA, in the folder of the merged model

@@ -24,9 +24,9 @@ from bertie.models.files import MODEL_FOLDER
 from bertie.report.page import Report
 from bertie.runs.layout import BEST, MODEL, OUTLINE
 from bertie.train import checkpoint, log
+from bertie.train.callbacks import TENSORBOARD, TRACK
 from bertie.train.rendezvous import is_main
 from bertie.train.resume import changes, check_resume, check_unchanged
-from bertie.train.trackers import TENSORBOARD, TRACK
 
 CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"
 STUDY = "study.jsonl"

@@ -1,5 +1,8 @@
-"""A run before it starts: every sequence counts as full, and no file of text is needed."""
+"""A run before it starts: its job, where every sequence counts as full and no file of text is needed; what it needs on
+the disk, and warnings.
+"""
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,17 +18,20 @@ from bertie import settings as configs
 from bertie.costs.catalog import Device
 from bertie.costs.job import Job, JobPhase
 from bertie.data.masking import rate_of
-from bertie.errors import UsageError
+from bertie.errors import Stopped, UsageError
+from bertie.files import Json
 from bertie.io.tables import Example
-from bertie.models import families
+from bertie.models import families, machine
 from bertie.models.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.count import decoder_parameters, parameters, predictions_per_token
 from bertie.objectives import MaskedLM, Objective, ReplacedTokens
 from bertie.objectives.base import parts_of
+from bertie.report.values import quantity
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.config import choose_config_class as kind_of_run
 from bertie.runs.examples import choose_task_class, read_examples
+from bertie.runs.folder import CONFIG
 from bertie.runs.models import check_length, model_folder
 from bertie.runs.run_data import phases
 from bertie.runs.weights import open_teacher
@@ -37,6 +43,9 @@ from bertie.train.config import OptimConfig
 from bertie.train.optim import OptimizerGroup
 from bertie.train.step import backward
 
+HOPELESS_S = 3 * 86400.0
+WASTED = 0.3  # share of a corpus that an epoch may leave out unsaid: held-out documents, ends of documents
+COPIES = 3  # float32 numbers a parameter in a checkpoint: the weight and AdamW's two moments
 PREDICTED_SHARE = 0.15  # share of positions BERT's pre-training predicts, and T5's decoder about writes
 
 
@@ -125,11 +134,11 @@ def _examples(config: FinetuneConfig) -> list[Example] | int:
     if config.train_file or config.data_dir:
         return read_examples(config).train
     split = DATASETS[config.data].splits.get("train") if config.data else None
-    if split is None or split.rows is None:
+    if split is None or split.examples is None:
         raise UsageError(
             "A fine-tuning plan needs examples to count. Pass train_file=FILE, or data=NAME (bertie data)."
         )
-    return config.per_label * len(DATASETS[config.data].labels) if config.per_label else split.rows
+    return config.per_label * len(DATASETS[config.data].labels) if config.per_label else split.examples
 
 
 def _objective(options: dict[str, dict[str, object] | None]) -> Objective:
@@ -184,3 +193,45 @@ def extra_flops(model: Path, config: EncoderConfig, length: int) -> Mapping[str,
     """Returns the operations per token that the published pre-training of a family adds to those of the model."""
     objective = objectives.build_objective(families.family(model).recipe["objectives"])
     return objective.extra_cost(config, length=length, shares={"generator": PREDICTED_SHARE})
+
+
+def disk_bytes(planned: Json, config: PretrainConfig) -> dict[str, int]:
+    """Returns the maximum disk space of a run: all checkpoints that it keeps, the next one, and the model."""
+    one = COPIES * 4 * planned["parameters"]
+    saves = -(-planned["steps"] // config.train.save_every)
+    return {"checkpoint": one, "most": one * min(config.train.keep + 1, saves) + 4 * planned["parameters"]}
+
+
+def check_disk(planned: Json, run: Path) -> None:
+    """Raises UsageError when a run does not fit on the disk, and Stopped when it has begun before."""
+    here = next(path for path in [run.absolute(), *run.absolute().parents] if path.exists())
+    there = sum(file.stat().st_size for file in run.glob("checkpoint-*/*"))
+    needed, free = planned["disk_bytes"]["most"] - there, shutil.disk_usage(here).free
+    if needed > free:
+        need = f"{run} needs up to {quantity(needed, 'bytes')} of disk space"
+        message = f"{need}, but {quantity(free, 'bytes')} are free. Free some space"
+        if (run / CONFIG).exists():
+            raise Stopped(f"{message}, and run the same command again.")
+        raise UsageError(f"{message}, choose a folder on another disk, or keep fewer checkpoints: train.keep=1.")
+
+
+def warn_of_plan(planned: Json, config: PretrainConfig, corpus_tokens: int) -> list[str]:
+    """Returns warnings before a long run: an epoch that omits much of the corpus, a run of days."""
+    lines, read = [], planned["tokens_per_epoch"]
+    if read < (1 - WASTED) * corpus_tokens:
+        lines.append(f"An epoch reads {quantity(read)} of the corpus's {quantity(corpus_tokens)} tokens.")
+        if pairs := [name for name in ("nsp", "sop") if config.objectives.get(name) is not None]:
+            lines[-1] += (
+                " Sentence pairs need documents of several sentences, and the ends of documents are omitted. More text "
+                f"is read without pairs: {' '.join(f'objectives.{name}=null' for name in pairs)}."
+            )
+    if planned["device"] == "cpu":
+        rates = machine.cpu_rates()
+        rate = {"float32": rates.fp32, "bfloat16": rates.bf16}[planned["precision"]]
+        if (least := planned["flops"] / (1e9 * rate * torch.get_num_threads())) > HOPELESS_S:
+            lines.append(
+                f"This run takes at least {quantity(least, 's')} on this processor, estimated from the speed of "
+                "its matrix products. Lower train.steps, choose a smaller model, pass --minutes, or use a "
+                "GPU."
+            )
+    return lines

@@ -19,7 +19,7 @@ from bertie.files import JsonObject, file_hash
 from bertie.models.codec import only_here
 from bertie.models.files import WEIGHTS
 from bertie.report.values import quantity
-from bertie.runs import budget, model_card, usage
+from bertie.runs import model_card, usage
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import before_and_after
 from bertie.runs.folder import REPORT, RunFolder
@@ -27,13 +27,13 @@ from bertie.runs.forecast import RunForecast, at_start, forecast_of
 from bertie.runs.guesses import write_guesses
 from bertie.runs.layout import MODEL
 from bertie.runs.page import render_pretrain_page
+from bertie.runs.planning import check_disk
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.verify import same_data
 from bertie.runs.work import pretraining_work
-from bertie.train.callbacks import Callback, Callbacks
+from bertie.train.callbacks import Callback, Callbacks, callbacks_of, without_callbacks
 from bertie.train.loop import fit
 from bertie.train.rendezvous import is_main
-from bertie.train.trackers import callbacks_of, without_callbacks
 
 EXAMPLE_CHARACTERS = 400
 REDRAWN_S = 60.0  # a validation after this time writes the report again
@@ -107,7 +107,7 @@ def _go(
     planned = ready.plan(model)
     forecast = at_start(pretraining_work(ready, model))
     if is_main():
-        budget.check_disk(planned, run)
+        check_disk(planned, run)
     _show(ready, planned)
     source, drawn_s = ready.data.source, time.monotonic()
 

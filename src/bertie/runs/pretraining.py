@@ -18,11 +18,11 @@ from bertie.models.count import forward_flops
 from bertie.models.files import MODEL_FOLDER, hash_model_folder
 from bertie.models.model import TorchModel
 from bertie.models.saving import check_vocabulary, own_settings
-from bertie.runs import budget
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import held_out_sentences
 from bertie.runs.layout import MODEL
 from bertie.runs.models import check_length, model_folder
+from bertie.runs.planning import disk_bytes, warn_of_plan
 from bertie.runs.run_data import RunData, is_folder, models_named, phases
 from bertie.runs.weights import open_teacher
 from bertie.settings import flatten
@@ -219,9 +219,9 @@ class PreparedRun:
             **({"corpora": corpora} if len(corpora) > 1 else {}),
             **({"phases": phases} if len(phases) > 1 else {}),
         }
-        planned["disk_bytes"] = budget.disk(planned, config)
+        planned["disk_bytes"] = disk_bytes(planned, config)
         tokens = sum(shards.num_values for shards in data.shards.values())
-        return {**planned, "warnings": [*data.notes, *budget.warnings(planned, config, tokens)]}
+        return {**planned, "warnings": [*data.notes, *warn_of_plan(planned, config, tokens)]}
 
     def examples(self) -> list[str]:
         """Returns the first instances as input of the model, with the expected predictions."""

@@ -26,7 +26,7 @@ from bertie.runs.config import CorpusShare, PretrainConfig
 from bertie.runs.models import model_folder
 from bertie.settings import merge
 from bertie.text.tokenizer import Tokenizer
-from bertie.train.phases import PhasedSource
+from bertie.train.base import PhasedSource
 from bertie.train.rendezvous import world_size
 from bertie.training_facts import FeatureConfig
 

@@ -27,7 +27,6 @@ from bertie.errors import BadFile, BertieError, DataError, Diverged, NoPackage, 
 from bertie.files import JsonObject, read_journal
 from bertie.models.files import hash_model_folder
 from bertie.runs.config import EPOCHS_HINT, FinetuneConfig
-from bertie.runs.confirmation import FoldSearch, confirm_best, keep_record, nested_search, plan_nested
 from bertie.runs.examples import Examples, read_examples
 from bertie.runs.finetune import run_finetune
 from bertie.runs.finetune_prepare import check_run
@@ -37,7 +36,7 @@ from bertie.runs.folds import FoldPlan
 from bertie.runs.layout import MODEL
 from bertie.runs.space import Range, Space, corners, grid, published_space, varied
 from bertie.runs.start import usual_rate_of
-from bertie.runs.tune_page import render_tune_page
+from bertie.runs.tune_results import FoldSearch, confirm_best, keep_record, nested_search, plan_nested, render_tune_page
 from bertie.runs.untrained import start_folder
 from bertie.settings import flatten
 from bertie.tasks.source import steps_of

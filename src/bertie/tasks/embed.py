@@ -35,7 +35,6 @@ from bertie.metrics.retrieval import RETRIEVAL_METRICS, Retrieval
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
 from bertie.models.loss import LossReport, LossTerm
-from bertie.models.pooling import pool
 from bertie.models.sentence import (
     MODES,
     MODULES,
@@ -43,6 +42,7 @@ from bertie.models.sentence import (
     SETTINGS,
     Dense,
     SentenceModules,
+    pool,
 )
 from bertie.tasks.answerer import Logits, Prediction, unit_vectors
 from bertie.tasks.base import Reader, Task

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bertie.errors import NoPackage
 from bertie.registry import Registry, package_of
 from bertie.text.japanese import tagger
-from bertie.text.particles import resolve_particles
+from bertie.text.scripts import script
 
 Splitter = Callable[[str], list[str]]
 
@@ -152,7 +152,7 @@ def load_kiwi() -> Any:
 
 @dataclass(frozen=True)
 class PlainText:
-    """A text as people read it: its sentences, its words in Korean, and its particles."""
+    """A text as people read it: its sentences, its script, and its words in Korean."""
 
     text: str
 
@@ -166,6 +166,11 @@ class PlainText:
         """Whether its lines were wrapped to a width, so that a line break ends no sentence."""
         return unwrap(self.text) != self.text
 
+    @property
+    def script(self) -> str:
+        """The script of its first letter: Latin, Hangul, Han ...; otherwise "number" or "symbol"."""
+        return script(self.text)
+
     def words(self, splitter: str) -> list[str]:
         """Returns the words of a word splitter. Raises UsageError for an unknown one."""
         return SpacedWords(splitter)(self.text)[0].split()
@@ -173,10 +178,6 @@ class PlainText:
     def morphemes(self) -> Any:
         """Returns Kiwi's analysis of a Korean text. Raises UsageError when kiwipiepy is not installed."""
         return load_kiwi().tokenize(self.text)
-
-    def with_particles(self) -> str:
-        """Returns the text whose choices of particles, 을(를) or 을/를, are replaced by the fitting form."""
-        return resolve_particles(self.text)
 
 
 SPLITTERS: Registry[Splitter] = Registry(

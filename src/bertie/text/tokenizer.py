@@ -357,6 +357,12 @@ class Tokenizer:
         with reading():
             return str(self.engine.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)).strip()
 
+    def normalize(self, text: str) -> str:
+        """Returns a text as it is before it is divided: in lower case for a model that reads no other ..."""
+        normalizer = self.engine.normalizer
+        with reading():
+            return str(normalizer.normalize_str(text)) if normalizer else text
+
     def id_to_token(self, i: int) -> str:
         """Returns the token of an id. Raises UsageError for an id outside the vocabulary."""
         token = self.engine.id_to_token(int(i)) if 0 <= i < self.vocab_size else None

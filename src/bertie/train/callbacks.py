@@ -5,7 +5,7 @@
     on_evaluate   after every evaluation
     on_end     once, when everything is written
 
-Early stopping and the trackers (trackers.py) are callbacks. The loop has no code for any of them.
+Early stopping and the trackers (apps/track) are callbacks. The loop has no code for any of them.
 """
 
 import math
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from bertie.errors import UnknownName, UsageError, WrongValue, nearest
+from bertie.registry import Later
+from bertie.train.config import TrainConfig
 
 if TYPE_CHECKING:
     from bertie.models.model import TorchModel
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 _EVENTS = ("on_start", "on_step", "on_evaluate", "on_end")
 LOSS = "loss"
 LESS = (LOSS, "mse", "perplexity")  # ends of the names of metrics of which less is better
+TRACKERS = {"tensorboard": "TensorBoard", "mlflow": "MLflow", "wandb": "WandB", "trackio": "Trackio"}
+"""Trackers by the names of the setting train.track -> their classes."""
+TRACK, TENSORBOARD = "track.json", "tensorboard"  # what a run folder may have of trackers
 
 
 class StopTraining(Exception):
@@ -226,3 +231,21 @@ class Callbacks(Callback):
                 reason = reason or stop
         if reason is not None:
             raise reason
+
+
+def callbacks_of(train: TrainConfig, metric: str = "") -> list[Callback]:
+    """Returns the callbacks that the settings of a run ask for. metric: that of early stopping, if none is set.
+
+    Raises UsageError where a tracker is not installed.
+    """
+    trackers = (Later[Callable[[], Callback]]("bertie.apps.track.trackers", TRACKERS[name]) for name in train.track)
+    callbacks = [tracker.found()() for tracker in dict.fromkeys(trackers)]
+    if train.patience is not None:
+        metric = train.metric or metric
+        callbacks.append(EarlyStopping(train.patience, metric=metric, min_improvement=train.min_improvement))
+    return callbacks
+
+
+def without_callbacks(train: TrainConfig, metric: str = "") -> TrainConfig:
+    """Returns the settings for `fit` of a run that has made these callbacks itself. metric: the main one."""
+    return train.model_copy(update={"patience": None, "track": (), "metric": train.metric or metric})

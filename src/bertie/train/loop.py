@@ -38,7 +38,7 @@ from bertie.nn.layout import copied_to_host
 from bertie.settings import Config, flatten
 from bertie.train import checkpoint, log, precision, rendezvous, sharding
 from bertie.train.base import BatchSource, ResizableSource, RunMeter, Trainable
-from bertie.train.callbacks import LOSS, Callback, Callbacks, StopTraining, TrainingRun
+from bertie.train.callbacks import LOSS, Callback, Callbacks, StopTraining, TrainingRun, callbacks_of
 from bertie.train.checkpoint import Checkpoint
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.distributed import Replicated
@@ -52,7 +52,6 @@ from bertie.train.sharding import own, part_of
 from bertie.train.signals import StopRequest, stop_on_signals
 from bertie.train.step import RankBatch, backward, share
 from bertie.train.step_metrics import MetricAccumulator, MetricsWindow, PendingStep, check_look
-from bertie.train.trackers import callbacks_of
 
 RECENT_S = 10.0  # the speed that is shown is that of the last seconds
 TOKENS, STOP, END = "/tokens", "/stop", "/end"  # keys that no name of a part can have: those have no slash

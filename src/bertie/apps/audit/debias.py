@@ -16,7 +16,8 @@ from bertie.apps.audit.remedy import VectorPlace, check_removable, list_places, 
 from bertie.apps.audit.remedy_page import add_remedy_to_card
 from bertie.apps.audit.run import Asked, audit
 from bertie.apps.audit.sets import SETS
-from bertie.platform import FolderKind, ModelFolder, ModelInternals, Swaps, TorchModel, UsageError, console, nearest
+from bertie.apps.perturb.swaps import Swaps
+from bertie.platform import FolderKind, ModelFolder, ModelInternals, TorchModel, UsageError, console, nearest
 
 LIST = "gender words"
 _SEEDS = 3  # of each fine-tuned set: the fewest that give an interval of use

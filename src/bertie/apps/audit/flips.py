@@ -20,7 +20,8 @@ from bertie.apps.audit.base import (
     mean_of,
 )
 from bertie.apps.audit.groups import labeled, single_label
-from bertie.platform import BadRecord, DataError, Example, SourceFile, Swaps
+from bertie.apps.perturb.swaps import Swaps
+from bertie.platform import BadRecord, DataError, Example, SourceFile
 
 SWAPS_FILE = Path(__file__).with_name("swaps.yaml")
 _EXAMPLES_SHOWN = 10

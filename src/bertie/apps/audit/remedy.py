@@ -23,7 +23,8 @@ from torch import nn
 from bertie.apps.audit.base import Subject
 from bertie.apps.audit.erase import Erasure, probe_accuracy, remedy
 from bertie.apps.audit.pairs import aligned
-from bertie.platform import DataError, File, Sequences, Swaps, TorchModel, UsageError, console
+from bertie.apps.perturb.swaps import Swaps
+from bertie.platform import DataError, File, Sequences, TorchModel, UsageError, console
 
 PER_TEXT = 4  # tokens of a pair of texts, so that long texts do not dominate
 LEAST, MOST = 40, 2500  # pairs of texts

@@ -34,7 +34,8 @@ from bertie.apps.audit.base import (
 )
 from bertie.apps.audit.files import check_unique_names, validated
 from bertie.apps.audit.masked import MaskedText, covering_tokens, left_to_right, log_p
-from bertie.platform import DataError, PlainText, SourceFile
+from bertie.apps.perturb.particles import resolve_particles
+from bertie.platform import DataError, SourceFile
 
 TEMPLATES_FILE = Path(__file__).with_name("templates.yaml")
 GROUP, ATTRIBUTE = "{group}", "{attribute}"
@@ -251,7 +252,7 @@ def _filled(template: str, word: str, attribute: str) -> tuple[str, tuple[int, i
     written = template.replace("a(n) ", article)
     order = written.index(GROUP) < written.index(ATTRIBUTE)
     marks = ("\ue000", "\ue001")  # private characters: where each word begins, whatever particles become
-    text = PlainText(written.replace(GROUP, marks[0] + word).replace(ATTRIBUTE, marks[1] + attribute)).with_particles()
+    text = resolve_particles(written.replace(GROUP, marks[0] + word).replace(ATTRIBUTE, marks[1] + attribute))
     first, second = (text.index(mark) for mark in marks)
     first, second = (first, second - 1) if order else (first - 1, second)
     text = text.replace(marks[0], "").replace(marks[1], "")

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.head_config import HeadActivation, RowUnit
-from bertie.nn.bilstm import TextLSTM, read_states
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.layout import Layout, on_rounded
 from bertie.nn.linear import NORMS, Linear
+from bertie.nn.recurrent import TextLSTM, read_states
 
 GlobalTokens = Callable[[Tensor], Tensor]
 """The positions of separators, (B, S) bool -> the global tokens, (B, S) bool."""

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Head, Needs
-from bertie.nn.bilstm import TextLSTM, read_states
 from bertie.nn.linear import Linear
+from bertie.nn.recurrent import TextLSTM, read_states
 
 _LSTM_WIDTH = 768  # of the paper's BiLSTM, in each direction
 

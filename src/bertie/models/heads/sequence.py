@@ -25,7 +25,7 @@ from bertie.models.heads.base import (
     label_transform,
     mark_answer_tokens,
 )
-from bertie.models.pooling import pool
+from bertie.models.sentence import pool
 from bertie.nn.attention import CrossAttention, attention_bias
 from bertie.nn.dropout import dropout
 from bertie.nn.layer import ACTIVATIONS

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bertie.text.particles import followed, is_ending
+from bertie.apps.perturb.particles import followed, is_ending
 
 _WORD = re.compile(r"[가-힣]+|[^\W\d_]+(?:'[^\W\d_]+)?")
 _HANGUL = re.compile(r"[가-힣]")

@@ -4,18 +4,16 @@ A word is the unit that the tokenizer splits first: between spaces, and for BERT
 and the fraction of continued words are those of Rust et al. 2021, "How Good is Your Tokenizer?".
 """
 
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
 from itertools import groupby, islice
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bertie.console import counted
-from bertie.text.encoding import Encoding
-from bertie.text.engine import reading
-from bertie.text.tokenizer import Tokenizer
+from bertie import Tokenizer, load_tokenizer
+from bertie.platform import DataError, Encoding, PlainText, checked_arguments, console, each_line, quantity
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -92,7 +90,7 @@ class TokenizerReport:
         facts = self.to_dict()
         table = Table(
             "script", *[f"{name}" for name in ("words", "pieces/word", "in 2+ pieces", "unknown", "characters known")],
-            title=f"{counted(self.texts, 'text')}, {self.bytes / 1e6:,.1f} MB, vocabulary of {self.vocab_size:,}",
+            title=f"{quantity(self.texts, 'text')}, {self.bytes / 1e6:,.1f} MB, vocabulary of {self.vocab_size:,}",
             caption=(
                 f"{facts['bytes_per_piece']:.2f} bytes per token · round-trip rate {facts['round_trip']:.2%} "
                 f"· {facts['vocabulary_used']:.1%} of the vocabulary used\nmost frequent unknown words: "
@@ -113,28 +111,55 @@ class TokenizerReport:
         return sorted(self.scripts.items(), key=lambda item: -item[1].words)
 
 
+@checked_arguments
+def report_tokenizer(
+    tokenizer: str | Path | Tokenizer,
+    texts: str | PathLike[str] | Iterable[object],
+    *,
+    limit: int = 100_000,
+    encoding: str = "utf-8",
+) -> TokenizerReport:
+    """Measures a tokenizer on texts, by script: tokens per word, unknown words, coverage, and the round-trip rate.
+
+    Args:
+        tokenizer: A tokenizer, or its name or folder.
+        texts: As for `train_tokenizer`.
+        limit: Maximum number of lines to read.
+        encoding: Text encoding of the files.
+
+    Raises:
+        DataError: The texts contain no words.
+
+    Example:
+        >>> report = bertie.report_tokenizer("starter-en", iter(["It was written in the rain."]))
+    """
+    own = tokenizer if isinstance(tokenizer, Tokenizer) else load_tokenizer(tokenizer)
+    measured = measure_tokenizer(own, islice(each_line(texts, encoding), limit))
+    if not measured.scripts:
+        files = [texts] if isinstance(texts, str | PathLike) else texts if isinstance(texts, list | tuple) else ()
+        names = [str(one) for one in files if isinstance(one, PathLike) or Path(str(one)).exists()]
+        raise DataError(f"{', '.join(names or ['texts'])} contains no words.", code="no-rows")
+    return measured
+
+
 def measure_tokenizer(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenizerReport:
     """Tokenizes the texts and counts. A text is restored when its tokens spell it again except for spaces."""
     result = TokenizerReport(tokenizer.vocab_size)
     used: set[int] = set()
     texts = iter(texts)
-    while batch := list(islice(texts, _BATCH)):
-        for text, encoding in zip(batch, tokenizer.encode_batch(batch), strict=True):
-            result.texts += 1
-            result.bytes += len(text.encode("utf-8", "replace"))
-            used.update(encoding.ids)
-            for word, ids in _words(text, encoding):
-                _count(result, word, ids, tokenizer.unk_id)
-            result.round_trips += _spell(tokenizer, text) == "".join(tokenizer.decode(encoding.ids).split())
+    with console.progress("reading", unit="lines") as advance:
+        while batch := list(islice(texts, _BATCH)):
+            for text, encoding in zip(batch, tokenizer.encode_batch(batch), strict=True):
+                result.texts += 1
+                result.bytes += len(text.encode("utf-8", "replace"))
+                used.update(encoding.ids)
+                for word, ids in _words(text, encoding):
+                    _count(result, word, ids, tokenizer.unk_id)
+                spelled = "".join(tokenizer.normalize(text).split())
+                result.round_trips += spelled == "".join(tokenizer.decode(encoding.ids).split())
+            advance(len(batch))
     result.pieces_used = len(used)
     return result
-
-
-def _spell(tokenizer: Tokenizer, text: str) -> str:
-    """Returns the text to restore: as the tokenizer normalizes it, without spaces."""
-    normalizer = tokenizer.engine.normalizer
-    with reading():
-        return "".join((normalizer.normalize_str(text) if normalizer else text).split())
 
 
 def _words(text: str, encoding: Encoding) -> Iterator[tuple[str, list[int]]]:
@@ -147,7 +172,7 @@ def _words(text: str, encoding: Encoding) -> Iterator[tuple[str, list[int]]]:
 
 
 def _count(result: TokenizerReport, word: str, ids: list[int], unk_id: int) -> None:
-    row = result.scripts.setdefault(script(word), ScriptCounts())
+    row = result.scripts.setdefault(PlainText(word).script, ScriptCounts())
     row.words += 1
     row.pieces += len(ids)
     row.continued_words += len(ids) > 1
@@ -156,32 +181,3 @@ def _count(result: TokenizerReport, word: str, ids: list[int], unk_id: int) -> N
         row.unknown_words += 1
         row.unknown_characters += len(word)
         result.unknown[word] += 1
-
-
-def script(word: str) -> str:
-    """Returns the script of a word's first letter (Latin, Hangul, Han ...), "number", or "symbol"."""
-    return next((kind for kind in map(_script, word) if kind not in ("number", "symbol")), _script(word[:1]))
-
-
-def main_script(text: str) -> str:
-    """Returns the script of most letters among the first 1,000 characters of a text; "none" without letters."""
-    counts: Counter[str] = Counter()
-    for character, count in Counter(text[:_BATCH]).items():
-        if (name := _script(character)) not in ("number", "symbol"):
-            counts[name] += count
-    return min(counts, key=lambda name: (-counts[name], name), default="none")
-
-
-@lru_cache(maxsize=1 << 16)
-def _script(character: str) -> str:
-    if not character or not character.isalnum():
-        return "symbol"
-    if not character.isalpha():
-        return "number"
-    words = unicodedata.name(character, "").split()
-    if not words or not any(word.partition("-")[0] in _LETTERS for word in words):
-        return "symbol"  # MICRO SIGN, SCRIPT SMALL L
-    return {"CJK": "Han", "FULLWIDTH": "Latin", "HALFWIDTH": "half-width"}.get(words[0], words[0].capitalize())
-
-
-_LETTERS = {"LETTER", "SYLLABLE", "IDEOGRAPH", "CHARACTER", "LIGATURE"}  # what Unicode calls the letters of scripts

@@ -14,19 +14,35 @@ from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from time import time
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 from uuid import uuid4
 
-from bertie.console import console
-from bertie.errors import NoPackage
-from bertie.files import JsonObject, read_json, write_json
-from bertie.train.callbacks import Callback, EarlyStopping, TrainingRun
-from bertie.train.config import TrainConfig
+from bertie import Callback
+from bertie.platform import File, UsageError, console
 
-TRACK, TENSORBOARD = "track.json", "tensorboard"  # what a run folder may have of trackers
+TRACK, TENSORBOARD = "track.json", "tensorboard"  # in a run folder, which does not list them among its files
 PROJECT = "bertie"
 ARTIFACTS = ("report.html", "model")  # of a finished run
 MANY, MOST = 100, 500  # settings that an MLflow server takes at once, and characters of one
+
+
+class TrackedRun(Protocol):
+    """What a tracker needs of a run."""
+
+    @property
+    def folder(self) -> Path:
+        """The run folder."""
+        ...
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """All settings by their dotted names."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """Steps that were done before; more than 0 for a run that is resumed."""
+        ...
 
 
 class Tracker(Callback):
@@ -43,25 +59,27 @@ class Tracker(Callback):
 
     def __init__(self) -> None:
         try:
-            self._library: Any = import_module(self.module)
+            self._library = import_module(self.module)
         except ImportError:
-            raise NoPackage(f"{self.name} is not installed. Install it: pip install 'bertie[{self.extra}]'") from None
+            raise UsageError(
+                f"{self.name} is not installed. Install it: pip install 'bertie[{self.extra}]'", code="missing-package"
+            ) from None
         self._failed = False
-        self._record: JsonObject = {}
+        self._record: dict[str, Any] = {}
         self._thread: ThreadPoolExecutor | None = None
 
-    def _open(self, run: TrainingRun, id: str | None) -> str:
+    def _open(self, run: TrackedRun, id: str | None) -> str:
         """Begins a tracked run with the settings, or continues the one with this id. -> its id"""
         raise NotImplementedError
 
     def _log(self, values: Mapping[str, float], step: int) -> None:
         """Writes metrics of a step."""
 
-    def _close(self, run: TrainingRun, scores: Mapping[str, float], artifacts: Mapping[str, Path]) -> None:
+    def _close(self, run: TrackedRun, scores: Mapping[str, float], artifacts: Mapping[str, Path]) -> None:
         """Writes the final scores and the files by name, and ends the tracked run."""
         raise NotImplementedError
 
-    def on_start(self, run: TrainingRun) -> None:
+    def on_start(self, run: TrackedRun) -> None:
         """Begins the tracked run, or continues it."""
         self._failed, self._thread = False, ThreadPoolExecutor(1, thread_name_prefix=self.extra)
         self._record = {} if run.step == 0 else _records(run.folder).get(self.extra, {})
@@ -72,16 +90,16 @@ class Tracker(Callback):
 
         self._guarded(begin)
 
-    def on_step(self, run: TrainingRun, step: int, metrics: Mapping[str, float]) -> None:
+    def on_step(self, run: TrackedRun, step: int, metrics: Mapping[str, float]) -> None:
         """Writes the line of metrics of the step, if there is one."""
         if metrics:
             self._later(run, "train", step, metrics)
 
-    def on_evaluate(self, run: TrainingRun, step: int, scores: Mapping[str, float]) -> None:
+    def on_evaluate(self, run: TrackedRun, step: int, scores: Mapping[str, float]) -> None:
         """Writes the scores."""
         self._later(run, "valid", step, scores)
 
-    def on_end(self, run: TrainingRun, result: Mapping[str, object]) -> None:
+    def on_end(self, run: TrackedRun, result: Mapping[str, object]) -> None:
         """Writes the final scores, the report and the model, after what is still to be written."""
         if self._thread is None:
             return
@@ -92,7 +110,7 @@ class Tracker(Callback):
         self._thread = None
         self._guarded(lambda: self._close(run, scores, artifacts))
 
-    def _later(self, run: TrainingRun, kind: str, step: int, values: Mapping[str, float]) -> None:
+    def _later(self, run: TrackedRun, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Writes metrics in a thread, so that a slow server does not slow the training."""
         if self._thread is None or (step <= self._record.get(kind, 0) and not self.rewinds):
             return
@@ -104,8 +122,8 @@ class Tracker(Callback):
 
         self._thread.submit(self._guarded, write)
 
-    def _remember(self, run: TrainingRun) -> None:
-        write_json(run.folder / TRACK, {**_records(run.folder), self.extra: self._record})
+    def _remember(self, run: TrackedRun) -> None:
+        File(run.folder / TRACK).write_json({**_records(run.folder), self.extra: self._record})
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Does what a tracker does. Its first failure is a warning, and it is left alone from then on."""
@@ -134,7 +152,7 @@ class TensorBoard(Tracker):
         super().__init__()
         self.folder = folder
 
-    def _open(self, run: TrainingRun, id: str | None) -> str:
+    def _open(self, run: TrackedRun, id: str | None) -> str:
         folder = str(self.folder or run.folder / TENSORBOARD)
         self._writer = self._library.SummaryWriter(folder, purge_step=run.step + 1)
         if not run.step:
@@ -146,7 +164,7 @@ class TensorBoard(Tracker):
         for name, value in values.items():
             self._writer.add_scalar(name, value, step)
 
-    def _close(self, run: TrainingRun, scores: Mapping[str, float], artifacts: Mapping[str, Path]) -> None:
+    def _close(self, run: TrackedRun, scores: Mapping[str, float], artifacts: Mapping[str, Path]) -> None:
         self._writer.close()
 
 
@@ -173,7 +191,7 @@ class MLflow(Tracker):
         super().__init__()
         self.uri, self.experiment = uri, experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or PROJECT
 
-    def _open(self, run: TrainingRun, id: str | None) -> str:
+    def _open(self, run: TrackedRun, id: str | None) -> str:
         self._client = self._library.MlflowClient(self.uri)
         if id is not None:
             self._client.update_run(id, status="RUNNING")
@@ -192,7 +210,7 @@ class MLflow(Tracker):
         metrics = [self._library.entities.Metric(name, float(value), now, step) for name, value in values.items()]
         self._client.log_batch(self._id, metrics=metrics)
 
-    def _close(self, run: TrainingRun, scores: Mapping[str, float], artifacts: Mapping[str, Path]) -> None:
+    def _close(self, run: TrackedRun, scores: Mapping[str, float], artifacts: Mapping[str, Path]) -> None:
         self._log({f"final/{name}": value for name, value in scores.items()}, self._record.get("train", run.step))
         for name, path in artifacts.items():
             if path.is_dir():
@@ -202,8 +220,20 @@ class MLflow(Tracker):
         self._client.set_terminated(self._id, "FINISHED")
 
 
-class WandB(Tracker):
-    """Writes a run to Weights & Biases. WANDB_MODE=offline keeps it on this machine.
+class _ProjectTracker(Tracker):
+    """A tracker whose runs are in projects. variable: of the environment, with the usual project."""
+
+    variable: ClassVar[str]
+
+    def __init__(self, project: str | None = None) -> None:
+        """Sets the project. Default: that of the environment. Raises UsageError without the tracker's package."""
+        super().__init__()
+        self.project = project or os.environ.get(self.variable) or PROJECT
+
+
+class WandB(_ProjectTracker):
+    """Writes a run to Weights & Biases, to the project of WANDB_PROJECT by default. WANDB_MODE=offline keeps it on
+    this machine.
 
     Example:
         >>> tracker = bertie.WandB("reviews")
@@ -211,14 +241,9 @@ class WandB(Tracker):
     """
 
     name, module, extra = "Weights & Biases", "wandb", "wandb"
+    variable = "WANDB_PROJECT"
 
-    def __init__(self, project: str | None = None) -> None:
-        """Sets the project. Default: WANDB_PROJECT, otherwise "bertie". Raises UsageError where wandb is not
-        installed."""
-        super().__init__()
-        self.project = project or os.environ.get("WANDB_PROJECT") or PROJECT
-
-    def _open(self, run: TrainingRun, id: str | None) -> str:
+    def _open(self, run: TrackedRun, id: str | None) -> str:
         self._run = self._library.init(
             project=self.project,
             name=run.folder.resolve().name,
@@ -232,7 +257,7 @@ class WandB(Tracker):
     def _log(self, values: Mapping[str, float], step: int) -> None:
         self._run.log(dict(values), step=step)
 
-    def _close(self, run: TrainingRun, scores: Mapping[str, float], artifacts: Mapping[str, Path]) -> None:
+    def _close(self, run: TrackedRun, scores: Mapping[str, float], artifacts: Mapping[str, Path]) -> None:
         self._run.summary.update({f"final/{name}": value for name, value in scores.items()})
         for name, path in artifacts.items():
             artifact = self._library.Artifact(f"{Path(name).stem}-{self._run.id}", type=Path(name).stem)
@@ -241,8 +266,9 @@ class WandB(Tracker):
         self._run.finish()
 
 
-class Trackio(Tracker):
-    """Writes a run to Trackio, on this machine unless TRACKIO_SPACE_ID or TRACKIO_SERVER_URL is set.
+class Trackio(_ProjectTracker):
+    """Writes a run to Trackio, to the project of TRACKIO_PROJECT by default. It is on this machine unless
+    TRACKIO_SPACE_ID or TRACKIO_SERVER_URL is set.
 
     Example:
         >>> tracker = bertie.Trackio("reviews")
@@ -250,14 +276,9 @@ class Trackio(Tracker):
     """
 
     name, module, extra = "Trackio", "trackio", "trackio"
+    variable = "TRACKIO_PROJECT"
 
-    def __init__(self, project: str | None = None) -> None:
-        """Sets the project. Default: TRACKIO_PROJECT, otherwise "bertie". Raises UsageError where trackio is not
-        installed."""
-        super().__init__()
-        self.project = project or os.environ.get("TRACKIO_PROJECT") or PROJECT
-
-    def _open(self, run: TrainingRun, id: str | None) -> str:
+    def _open(self, run: TrackedRun, id: str | None) -> str:
         id = id or f"{run.folder.resolve().name}-{uuid4().hex[:8]}"  # Trackio finds a run by its name
         with redirect_stdout(sys.stderr):  # it prints
             self._run = self._library.init(self.project, id, resume="allow", config=dict(run.settings), embed=False)
@@ -266,7 +287,7 @@ class Trackio(Tracker):
     def _log(self, values: Mapping[str, float], step: int) -> None:
         self._run.log(dict(values), step=step)
 
-    def _close(self, run: TrainingRun, scores: Mapping[str, float], artifacts: Mapping[str, Path]) -> None:
+    def _close(self, run: TrackedRun, scores: Mapping[str, float], artifacts: Mapping[str, Path]) -> None:
         self._log({f"final/{name}": value for name, value in scores.items()}, self._record.get("train", run.step))
         with redirect_stdout(sys.stderr):
             for name, path in artifacts.items():
@@ -274,29 +295,8 @@ class Trackio(Tracker):
             self._library.finish()  # which also forgets the run, so that nothing is printed when Python ends
 
 
-TRACKERS: dict[str, type[Tracker]] = {kind.extra: kind for kind in (TensorBoard, MLflow, WandB, Trackio)}
-"""Trackers by the names of the setting train.track."""
-
-
-def callbacks_of(train: TrainConfig, metric: str = "") -> list[Callback]:
-    """Returns the callbacks that the settings of a run ask for. metric: that of early stopping, if none is set.
-
-    Raises UsageError where a tracker is not installed.
-    """
-    callbacks: list[Callback] = [TRACKERS[name]() for name in dict.fromkeys(train.track)]
-    if train.patience is not None:
-        metric = train.metric or metric
-        callbacks.append(EarlyStopping(train.patience, metric=metric, min_improvement=train.min_improvement))
-    return callbacks
-
-
-def without_callbacks(train: TrainConfig, metric: str = "") -> TrainConfig:
-    """Returns the settings for `fit` of a run that has made these callbacks itself. metric: the main one."""
-    return train.model_copy(update={"patience": None, "track": (), "metric": train.metric or metric})
-
-
 def _records(folder: Path) -> dict[str, dict[str, object]]:
-    return read_json(folder / TRACK) if (folder / TRACK).exists() else {}
+    return File(folder / TRACK).read_json() if (folder / TRACK).exists() else {}
 
 
 def _numbers(report: object) -> dict[str, float]:

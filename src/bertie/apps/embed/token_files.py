@@ -18,17 +18,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.infer.layers import NO_WORD, Chunk
-from bertie.text.encoding import Encoding
+from bertie.platform import Encoding
 
+NO_WORD = -1  # the word of a special token
 _BLOCK_TOKENS = 1 << 16  # tokens converted at once
 TEXT, ENDS = "tokens", "token_ends"
 SAFETENSORS = {"<f4": "F32", "<i4": "I32", "<i8": "I64", "|u1": "U8"}
+
+
+class TokenChunk(Protocol):
+    """The tokens of some texts. encodings: None for a text that could not be read, which has no tokens.
+
+    vectors: layer -> (T, H) float32 with the tokens of all texts in order. lengths: tokens of each text.
+    """
+
+    @property
+    def encodings(self) -> list[Encoding | None]: ...  # noqa: D102
+    @property
+    def vectors(self) -> Mapping[int, NDArray[np.float32]]: ...  # noqa: D102
+    @property
+    def lengths(self) -> NDArray[np.int64]: ...  # noqa: D102
 
 
 @dataclass
@@ -60,7 +74,7 @@ def _columns_of(encoding: Encoding) -> dict[str, NDArray[np.generic]]:
     }
 
 
-def _spooled(chunks: Iterable[Chunk], folder: Path, stack: ExitStack) -> dict[str, _Column]:
+def _spooled(chunks: Iterable[TokenChunk], folder: Path, stack: ExitStack) -> dict[str, _Column]:
     """Writes every array to a file of its own, which has no name and ends with the process."""
     columns: dict[str, _Column] = {}
 
@@ -85,7 +99,7 @@ def _spooled(chunks: Iterable[Chunk], folder: Path, stack: ExitStack) -> dict[st
     return columns
 
 
-def _npz(path: Path, out: IO[bytes], chunks: Iterable[Chunk]) -> None:
+def _npz(path: Path, out: IO[bytes], chunks: Iterable[TokenChunk]) -> None:
     with ExitStack() as stack:
         columns = _spooled(chunks, path.parent, stack)
         text, ends = columns.pop(TEXT, None), columns.pop(ENDS, None)
@@ -119,7 +133,7 @@ def _tokens(text: _Column, ends: _Column) -> Iterator[list[str]]:
         yield [text.file.read(int(size)).decode() for size in sizes]
 
 
-def _safetensors(path: Path, out: IO[bytes], chunks: Iterable[Chunk]) -> None:
+def _safetensors(path: Path, out: IO[bytes], chunks: Iterable[TokenChunk]) -> None:
     with ExitStack() as stack:
         columns = _spooled(chunks, path.parent, stack)
         header, start = dict[str, object](), 0
@@ -136,7 +150,7 @@ def _safetensors(path: Path, out: IO[bytes], chunks: Iterable[Chunk]) -> None:
             column.copied_to(out)
 
 
-def _parquet(path: Path, out: IO[bytes], chunks: Iterable[Chunk]) -> None:
+def _parquet(path: Path, out: IO[bytes], chunks: Iterable[TokenChunk]) -> None:
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -152,7 +166,7 @@ def _parquet(path: Path, out: IO[bytes], chunks: Iterable[Chunk]) -> None:
             writer.write_table(table)
 
 
-def _token_rows(chunk: Chunk, before: int) -> Mapping[str, object]:
+def _token_rows(chunk: TokenChunk, before: int) -> Mapping[str, object]:
     """Returns the columns of a table of tokens. before: the number of earlier texts."""
     import pyarrow as pa
 
@@ -172,7 +186,7 @@ def _token_rows(chunk: Chunk, before: int) -> Mapping[str, object]:
     return columns
 
 
-WRITERS: dict[str, Callable[[Path, IO[bytes], Iterable[Chunk]], None]] = {
+WRITERS: dict[str, Callable[[Path, IO[bytes], Iterable[TokenChunk]], None]] = {
     ".npz": _npz,
     ".safetensors": _safetensors,
     ".parquet": _parquet,

@@ -12,22 +12,24 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from random import Random
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import cast
 
-from bertie.errors import NoRows, UnknownName, UsageError, nearest
-from bertie.files import Json, JsonObject
-from bertie.io.table_format import TableFormat
-from bertie.io.tables import Example
-from bertie.metrics.base import called, wilson
-from bertie.metrics.compare import PairedDifference
-from bertie.registry import Registry
-from bertie.settings import read_yaml
-from bertie.tasks import Prediction, Task, task_name
-from bertie.text.swaps import Swaps
+from bertie.apps.perturb.swaps import Swaps
+from bertie.platform import (
+    DataError,
+    Example,
+    PairedDifference,
+    Prediction,
+    Predictor,
+    Registry,
+    TableFormat,
+    UsageError,
+    nearest,
+    parse_yaml,
+)
 
-if TYPE_CHECKING:
-    from bertie.infer.predict import Predictor
+IntervalOf = Callable[[float, float], tuple[float, float]]
+"""The 95% interval of a share, from the number of those that are right, and of all."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +93,9 @@ def punctuation(text: str, rng: Random, rate: float) -> str:
 @cache
 def opposites() -> Swaps:
     """Returns the words of opposites.yaml with their opposites."""
-    pairs = read_yaml(Path(__file__).with_name("opposites.yaml"))
-    return Swaps.of((first, second) for group in pairs.values() for first, second in group)
+    text = Path(__file__).with_name("opposites.yaml").read_text(encoding="utf-8")
+    groups = cast(dict[str, list[tuple[str, str]]], parse_yaml(text))
+    return Swaps.of((first, second) for group in groups.values() for first, second in group)
 
 
 PERTURBATIONS: Registry[Perturbation] = Registry(
@@ -111,26 +114,26 @@ PERTURBATIONS: Registry[Perturbation] = Registry(
 # Measures ------------------------------------------------------------------------------------------------------------
 
 
-def chosen_perturbations(task: Task, names: Sequence[str]) -> dict[str, Perturbation]:
-    """Returns the perturbations of these names. Raises UsageError for an unknown name, or for a task whose labels or
-    entities are positions in the text."""
+def chosen_perturbations(predictor: Predictor, names: Sequence[str]) -> dict[str, Perturbation]:
+    """Returns the perturbations of these names. Raises UsageError for an unknown name, or one that exchanges two labels
+    where the model has another number."""
     rows = {name: _perturbation(name) for name in names}
-    if rows and (task.problem_type is None or task.places):
-        raise UsageError(f"--perturb measures the classification and rating of texts, not the task {task_name(task)}.")
-    if len(task.labels) != 2 and any(one.exchanges for one in rows.values()):
-        raise UsageError(f"--perturb contrast exchanges two labels; the model has {len(task.labels)}.")
+    labels = predictor.task.labels
+    if len(labels) != 2 and any(one.exchanges for one in rows.values()):
+        raise UsageError(f"--perturb contrast exchanges two labels; the model has {len(labels)}.")
     return rows
 
 
 def measure_perturbations(
-    predictor: "Predictor",
+    predictor: Predictor,
     path: Path | str,
     format: TableFormat,
     names: Sequence[str],
     *,
+    interval: IntervalOf,
     seed: int = 0,
     without: Collection[str] = (),
-) -> dict[str, JsonObject]:
+) -> dict[str, dict[str, object]]:
     """Measures a model on perturbed examples of a labeled file. names: rows of PERTURBATIONS, also with a rate,
     "typos=0.2". Only changed texts are predicted again. without: metrics that the examples do not define.
 
@@ -139,23 +142,24 @@ def measure_perturbations(
     on the opposites and on both, with `interval_95`.
     Raises what `chosen` raises, and DataError without examples.
     """
-    task, hows = predictor.task, chosen_perturbations(predictor.task, names)
+    task, hows = predictor.task, chosen_perturbations(predictor, names)
     original = [
         (row, answer)
         for row, answer in predictor.stream(task.rows(path, predictor.pipeline.reading(format)))
         if isinstance(row, Example) and row.label is not None and isinstance(answer, Prediction)
     ]
     if not original:
-        raise NoRows(f"{path} contains no labeled example that the model can read.")
-    return {name: _measured(predictor, original, how, seed, without) for name, how in hows.items()}
+        raise DataError(f"{path} contains no labeled example that the model can read.", code="no-rows")
+    return {name: _measured(predictor, original, how, seed, without, interval) for name, how in hows.items()}
 
 
 def _measured(
-    predictor: "Predictor",
+    predictor: Predictor,
     original: list[tuple[Example, Prediction]],
     how: Perturbation,
     seed: int,
     without: Collection[str],
+    interval: IntervalOf,
 ) -> dict[str, object]:
     changed: dict[int, Example] = {}
     for number, (row, _) in enumerate(original):
@@ -168,7 +172,7 @@ def _measured(
     answers = {number: answer for number, answer in again.items() if isinstance(answer, Prediction)}
     facts: dict[str, object] = {"changed": len(answers), "of": len(original)}
     if how.exchanges:
-        return facts | _contrast(predictor.task.labels, original, answers)
+        return facts | _contrast(predictor.task.labels, original, answers, interval)
     labels = {number: answer.label for number, answer in answers.items() if not isinstance(answer.label, float)}
     same = [original[number][1].label == label for number, label in labels.items()]
     rows = [(row, answers.get(number, answer), answer) for number, (row, answer) in enumerate(original)]
@@ -180,7 +184,10 @@ def _measured(
 
 
 def _contrast(
-    labels: Sequence[str], original: list[tuple[Example, Prediction]], answers: dict[int, Prediction]
+    labels: Sequence[str],
+    original: list[tuple[Example, Prediction]],
+    answers: dict[int, Prediction],
+    interval: IntervalOf,
 ) -> dict[str, object]:
     other = dict(zip(labels, reversed(labels), strict=True))
     first = [original[number][1].label == original[number][0].label for number in answers]
@@ -189,7 +196,7 @@ def _contrast(
     shares = {"original": first, "opposite": second, "both": both}
     return {
         "right": {name: sum(of) / len(of) if of else None for name, of in shares.items()},
-        "interval_95": {name: wilson(sum(of), len(of)) for name, of in shares.items()},
+        "interval_95": {name: interval(sum(of), len(of)) for name, of in shares.items()},
     }
 
 
@@ -197,7 +204,7 @@ def _perturbation(name: str) -> Perturbation:
     """Returns a row of the table, with the rate of "typos=0.2"."""
     kind, equals, rate = name.partition("=")
     if kind not in PERTURBATIONS:
-        raise UnknownName(f"--perturb {name}: unknown. {nearest(kind, PERTURBATIONS)}")
+        raise UsageError(f"--perturb {name}: unknown. {nearest(kind, PERTURBATIONS)}", code="unknown-name")
     if not equals:
         return PERTURBATIONS[kind]
     try:
@@ -207,28 +214,3 @@ def _perturbation(name: str) -> Perturbation:
     if not 0 < share <= 1 or kind not in ("typos", "spacing"):
         raise UsageError(f"--perturb {name}: only typos and spacing take a rate, above 0 and at most 1.")
     return replace(PERTURBATIONS[kind], rate=share)
-
-
-def render_perturbation_lines(
-    results: dict[str, JsonObject], metrics: Sequence[str], scores: Json = MappingProxyType({})
-) -> list[str]:
-    """Returns one line of text for each perturbation. scores: the report of the original examples."""
-    shown = []
-    for name, facts in results.items():
-        head = f"{name}: {facts['changed']:,} of {facts['of']:,} rows changed"
-        if not facts["changed"]:
-            shown.append(head)
-        elif "right" in facts:
-            low, high = facts["interval_95"]["both"]
-            right = ", ".join(f"{what} {share:z.3f}" for what, share in facts["right"].items())
-            shown.append(f"{head}; right: {right} (95% interval {low:z.3f} to {high:z.3f})")
-        else:
-            same = "" if facts["same_answers"] is None else f"; same answers {facts['same_answers']:z.3f}"
-            figures = (
-                f"; {called(metric, scores)} {facts['differences'][metric]['difference']:+z.3f} "
-                f"({facts['differences'][metric]['low']:+z.3f} to {facts['differences'][metric]['high']:+z.3f})"
-                for metric in metrics[:1]
-                if metric in facts["differences"]
-            )
-            shown.append(head + same + "".join(figures))
-    return shown

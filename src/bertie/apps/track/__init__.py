@@ -1,0 +1,1 @@
+"""Experiment trackers: a run in TensorBoard, MLflow, Weights & Biases or Trackio, as callbacks."""
