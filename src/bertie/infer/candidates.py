@@ -139,11 +139,9 @@ class PromptTask(PatternTask):
 
     Attributes:
         shown: What precedes every text: examples with their words.
-        prior: The score of each label for an empty text, which is subtracted.
     """
 
     shown: str = ""
-    prior: tuple[float, ...] = ()
 
     head = "lm"
 
@@ -196,7 +194,7 @@ class PromptTask(PatternTask):
         grouped = encoded.grouped([len(words)] * len(examples))
         return replace(grouped, too_long=np.array(long, np.int64))
 
-    def scores_of(self, logits: Logits, encoded: Sequences) -> Logits:
+    def label_scores(self, logits: Logits, encoded: Sequences) -> Logits:
         """Returns the mean log p of the tokens of each word. logits (N, V) -> (E, L)"""
         target_N, sequence_N = encoded.input_ids[encoded.positions + 1], encoded.sequence[encoded.positions]
         mass_N = np.logaddexp.reduce(logits.astype(np.float64), axis=-1)
@@ -204,11 +202,6 @@ class PromptTask(PatternTask):
         sums_W = np.bincount(sequence_N, nats_N, len(encoded))
         means_W: Logits = (sums_W / np.bincount(sequence_N, minlength=len(encoded))).astype(np.float32)
         return means_W.reshape(-1, len(self.labels))
-
-    def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
-        """Returns the label whose word is most probable, with the probabilities among the words. logits (N, V)"""
-        scores_EL = self.scores_of(logits, encoded) - np.array(self.prior or 0, np.float32)
-        return SequenceTask.decode(self, scores_EL, encoded, examples)
 
 
 def choose_from(
@@ -267,19 +260,21 @@ def fill_in(
     """
     predictor = Predictor(model, tokenizer, max_length=max_length, too_long=too_long)
     settings, texts = {"pattern": pattern, "words": words}, pattern.count("{}") or None
-    if language_head(predictor.engine.facts) != PromptTask.head:
+    task: PatternTask
+    if language_head(predictor.engine.facts) == PromptTask.head:
+        task = PromptTask.make((), settings).with_examples(demonstrations)
+    else:
         PatternTask.check_head(PatternTask.head in predictor.engine.facts.heads)
-        if demonstrations or calibrate_prompt:
+        if demonstrations:
             raise WrongModel(
-                "`demonstrations` and `calibrate_prompt` need a model that reads from left to right, as GPT. Omit "
-                "them, or train the pattern: bertie help few-labels"
+                "`demonstrations` need a model that reads from left to right, as GPT. Omit them, or train the pattern: "
+                "bertie help few-labels"
             )
-        task = PatternTask.make((), settings).with_tokenizer(predictor.tokenizer)
-        return predictor.replace(task_or_none=task, texts=texts)
-    prompt = PromptTask.make((), settings).with_examples(demonstrations)
-    predictor = predictor.replace(task_or_none=prompt, texts=texts)
+        task = PatternTask.make((), settings)
+    predictor = predictor.replace(task_or_none=task, texts=texts)
     if calibrate_prompt:
         empty = predictor.pipeline.encode([Example(("",) * (texts or 1))])
-        prior = prompt.scores_of(predictor.logits(empty), empty)[0].tolist()
-        predictor = predictor.replace(task_or_none=replace(prompt, prior=tuple(prior)))
+        ready = task.with_tokenizer(predictor.tokenizer)
+        prior = ready.label_scores(predictor.logits(empty), empty)[0].tolist()
+        predictor = predictor.replace(task_or_none=replace(task, prior=tuple(prior)))
     return predictor

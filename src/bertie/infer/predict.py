@@ -83,9 +83,10 @@ class Predictor:
         )
 
     def replace(self, **fields: Any) -> "Predictor":
-        """Returns the same model with other fields of its `TextPipeline`."""
-        other = copy.copy(self)
-        other.pipeline = replace(self.pipeline, **fields)
+        """Returns the same model with other fields of its `TextPipeline`; a task is prepared for the tokenizer."""
+        other, task = copy.copy(self), fields.get("task_or_none")
+        own = {"task_or_none": task.with_tokenizer(self.tokenizer)} if task is not None else {}
+        other.pipeline = replace(self.pipeline, **(fields | own))
         return other
 
     @property
