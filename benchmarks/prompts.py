@@ -3,7 +3,7 @@
     python -m benchmarks.prompts --data-dir glue --gpt RUN/model --masked starter-en
 
 Every model reads the same 200 dev sentences. A causal model reads k examples first, k / 2 of each label, drawn three
-times; with and without calibration by an empty text. A line of results/prompts.jsonl is a model, a k and a draw.
+times. With and without calibration by an empty text. A line of results/prompts.jsonl is a model, a k and a draw.
 Chance is the share of the more frequent label.
 """
 
@@ -50,9 +50,12 @@ def main() -> None:
     if ("chance", 0, False, 0) not in known:
         add("chance", 0, False, 0, max(Counter(label for _, label in dev).values()) / len(dev))
     for folder in options.masked:
-        if (Path(folder).name, 0, False, 0) not in known:
-            scores = bertie.load(folder, device="cpu").evaluate(dev, pattern=PATTERNS["sst2"]["pattern"], words=words)
-            add(Path(folder).name, 0, False, 0, scores["accuracy"])
+        model, name = bertie.load(folder, device="cpu"), Path(folder).name
+        for calibrated in (False, True):
+            if (name, 0, calibrated, 0) not in known:
+                pattern = PATTERNS["sst2"]["pattern"]
+                scores = model.evaluate(dev, pattern=pattern, words=words, calibrate_prompt=calibrated)
+                add(name, 0, calibrated, 0, scores["accuracy"])
     for folder in options.gpt:
         model, name = bertie.load(folder, device="cpu"), Path(folder).name
         for k in SHOTS:

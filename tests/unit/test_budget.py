@@ -119,4 +119,4 @@ def test_the_figures_of_a_head_that_was_not_trained_are_left_out(home, tmp_path)
     config = config.model_copy(update={"model_overrides": {}})
     found = run_pretrain(config, tmp_path / "domain")["pseudo_perplexity"]
     assert all("before" not in both and both["after"]["per_word"] > 1 for both in found.values())
-    assert "had no trained masked-LM head" in domains.format_domains(found)
+    assert "had no trained language-model head" in domains.format_domains(found)

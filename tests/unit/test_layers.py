@@ -16,7 +16,6 @@ from bertie.apps.probe.pooling import NOT_A_WORD, pooled, words_of_tokens
 from bertie.errors import DataError, UsageError
 from bertie.infer.layers import token_vectors
 from bertie.infer.torch_engine import TorchEngine
-from bertie.infer.words import word_vectors
 from bertie.models import families
 from bertie.models.elmo import ElmoConfig
 from bertie.models.facts import Facts
@@ -209,7 +208,7 @@ def test_layers_of_elmo(tmp_path: Path, bertie: CommandLine) -> None:
     model = families.build(ElmoConfig(vocab_size=tokenizer.vocab_size, **shape), variant="elmo", seed=1)
     families.save(model, tmp_path / "elmo", tokenizer=tokenizer)
     texts = ["the bank of a river", "a bank account"]
-    by_words = word_vectors(model, [text.split() for text in texts], layers=True)
+    by_words = model.encoder.word_vectors([text.split() for text in texts], layers=True)
     (chunk,) = token_vectors(TorchEngine(load_model(tmp_path / "elmo")), tokenizer, texts, (0, 1, 2), max_length=32)
     for text, expected in zip(chunk.texts(), by_words, strict=True):
         assert text is not None

@@ -39,6 +39,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_what_the_model_says_to_an_empty_text_is_subtracted(model: Path) -> None:
+    """Also with a threshold, for which the task is made anew."""
+    opened = bertie.load(model, device="cpu")
+    plain, calibrated, strict = (
+        opened.predict(["a dull film"], pattern=PATTERN, words=WORDS, **options)[0]
+        for options in ({}, {"calibrate_prompt": True}, {"calibrate_prompt": True, "threshold": 0.5})
+    )
+    (filled,) = opened.fill_mask(PATTERN, top=17)
+    empty = {one.token: one.probability for one in filled}
+    odds = plain.scores["good"] / plain.scores["poor"] * empty["bad"] / empty["great"]
+    assert calibrated.scores["good"] / calibrated.scores["poor"] == pytest.approx(odds, rel=1e-3)
+    assert strict.scores == calibrated.scores
+
+
 def test_probabilities_are_those_of_the_words_at_the_mask(model: Path) -> None:
     """`fill_mask` on the whole text, among the two words."""
     texts = ["film", "a very very dull film", "fine"]

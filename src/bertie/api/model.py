@@ -169,7 +169,7 @@ class Model(ModelHandle):
             words: The word of each label at the mask: {"good": "great", "bad": "terrible"}.
             demonstrations: Labeled rows in any form, as for `evaluate`, that a causal model reads before each text.
             shots: Number of demonstrations of each label, drawn from these rows. Default: all rows.
-            calibrate_prompt: Whether what a causal model says to an empty text is subtracted (Zhao et al. 2021).
+            calibrate_prompt: Whether what the model says to an empty text is subtracted (Zhao et al. 2021).
             ensemble: Other models of the task. The mean of the logits decides.
             head: The head of a model of several tasks. Default: all of them.
             threshold: Probability from which on a label is predicted. Default: as chosen in training.

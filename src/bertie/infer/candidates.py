@@ -1,11 +1,17 @@
 """A model at labels it was never trained on.
 
-By entailment where it has such a head, else by the nearest label text; or by a pattern with a mask.
+By entailment where it has such a head, else by the nearest label text; or by a pattern with a mask, or a prompt.
 
     [CLS] text [SEP] This example is LABEL. [SEP] -> an entailment model -> how much it follows     Yin et al. 2019
     vector of the text, vector of the label       -> how alike
+    a dull film. It was bad                       -> a causal model -> log p(good | all of it), log p(bad | all of it)
+    a quiet, lovely film. It was [MASK]
 
-E examples · C candidates · W sequences · H hidden size
+A prompt may begin with examples (Brown et al. 2020, arXiv:2005.14165, 2.4). A model prefers some words, and those of
+the last examples, whatever the text is. So what it says to an empty text can be subtracted (Zhao et al. 2021,
+arXiv:2102.09690).
+
+E examples · C candidates · L labels · W sequences · N tokens of words · V vocabulary · H hidden size
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +24,6 @@ from bertie.errors import DataError, UsageError, WrongModel
 from bertie.files import Json
 from bertie.infer.perplexity import language_head
 from bertie.infer.predict import Predictor
-from bertie.infer.prompt import PromptTask
 from bertie.infer.texts import each_text
 from bertie.io.tables import Example
 from bertie.models.facts import Facts
@@ -29,7 +34,7 @@ from bertie.tasks.embed import EmbedTask, compare_vectors
 from bertie.tasks.pattern import PatternTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import encode_examples
-from bertie.text.sequences import Sequences
+from bertie.text.sequences import Int, Sequences
 from bertie.text.tokenizer import Tokenizer
 from bertie.training_facts import TooLong
 
@@ -128,6 +133,77 @@ class NearestTask(EmbedTask):
         return answers
 
 
+@dataclass(frozen=True)
+class PromptTask(PatternTask):
+    """One of `labels` for each text, whose word is most probable after it. It is not trained.
+
+    Attributes:
+        shown: What precedes every text: examples with their words.
+    """
+
+    shown: str = ""
+
+    head = "lm"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pattern.partition("[MASK]")[2].strip():
+            raise UsageError(
+                f"The pattern is {self.pattern!r}. This model reads from left to right, so [MASK] must be its end."
+            )
+
+    def with_examples(self, examples: Sequence[Example]) -> Self:
+        """Returns the task that shows examples first. Raises DataError for a label without a word."""
+        for example in examples:
+            if example.label not in self.words:
+                raise DataError(f"The examples have the label {example.label!r}, which has no word. Add LABEL=WORD.")
+        filled = (self._filled(example.texts, self.words[str(example.label)])[0] for example in examples)
+        return replace(self, shown="".join(f"{text}\n" for text in filled))
+
+    def tokens_of(self, tokenizer: Tokenizer) -> list[int]:
+        """Returns nothing: words may have any number of tokens, which `encode` reads."""
+        del tokenizer
+        return []
+
+    def encode(
+        self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
+    ) -> Sequences:
+        """Returns each prompt with the word of each label, asked for its tokens. Long prompts keep their end."""
+        self.check_windows(too_long)
+        start = tokenizer.frames[0].gaps[0]
+        before = [self.shown + text[:at] for text, _, at in (self._filled(one.texts, "") for one in examples)]
+        space = " " * self.pattern.partition("[MASK]")[0].endswith(" ")
+        words = tokenizer.ids([space + word for word in self.words.values()])
+        if known := [
+            w for w, ids in zip(self.words.values(), words, strict=True) if tokenizer.unk_id in ids or not ids
+        ]:
+            raise UsageError(f"{known[0]!r} is not in the vocabulary of this model. Choose another word.")
+        room = max_length - len(start) - max(map(len, words))
+        ids, positions, long, end = list[Int](), list[Int](), [], 0
+        for number, prompt in enumerate(tokenizer.ids([text.rstrip() for text in before])):
+            if len(prompt) > room:
+                long.append(number)
+            head = [*start, *prompt[max(0, len(prompt) - room) :]]
+            if room < 1 or not head:
+                raise UsageError("The pattern has no room, or no text before [MASK]. Raise max_length, or add a text.")
+            for word in words:
+                ids.append(np.array([*head, *word], np.int64))
+                positions.append(end + len(head) - 1 + np.arange(len(word)))
+                end += len(ids[-1])
+        encoded = replace(Sequences.of(ids), positions=np.concatenate([np.zeros(0, np.int64), *positions]))
+        grouped = encoded.grouped([len(words)] * len(examples))
+        return replace(grouped, too_long=np.array(long, np.int64))
+
+    def label_scores(self, logits: Logits, encoded: Sequences) -> Logits:
+        """Returns the mean log p of the tokens of each word. logits (N, V) -> (E, L)"""
+        target_N, sequence_N = encoded.input_ids[encoded.positions + 1], encoded.sequence[encoded.positions]
+        mass_N = np.logaddexp.reduce(logits.astype(np.float64), axis=-1)
+        nats_N = logits[np.arange(len(target_N)), target_N] - mass_N
+        sums_W = np.bincount(sequence_N, nats_N, len(encoded))
+        means_W: Logits = (sums_W / np.bincount(sequence_N, minlength=len(encoded))).astype(np.float32)
+        return means_W.reshape(-1, len(self.labels))
+
+
 def choose_from(
     model: "TorchModel | Engine",
     candidates: Sequence[str],
@@ -184,19 +260,21 @@ def fill_in(
     """
     predictor = Predictor(model, tokenizer, max_length=max_length, too_long=too_long)
     settings, texts = {"pattern": pattern, "words": words}, pattern.count("{}") or None
-    if language_head(predictor.engine.facts) != PromptTask.head:
+    task: PatternTask
+    if language_head(predictor.engine.facts) == PromptTask.head:
+        task = PromptTask.make((), settings).with_examples(demonstrations)
+    else:
         PatternTask.check_head(PatternTask.head in predictor.engine.facts.heads)
-        if demonstrations or calibrate_prompt:
+        if demonstrations:
             raise WrongModel(
-                "`demonstrations` and `calibrate_prompt` need a model that reads from left to right, as GPT. Omit "
-                "them, or train the pattern: bertie help few-labels"
+                "`demonstrations` need a model that reads from left to right, as GPT. Omit them, or train the pattern: "
+                "bertie help few-labels"
             )
-        task = PatternTask.make((), settings).with_tokenizer(predictor.tokenizer)
-        return predictor.replace(task_or_none=task, texts=texts)
-    prompt = PromptTask.make((), settings).with_examples(demonstrations)
-    predictor = predictor.replace(task_or_none=prompt, texts=texts)
+        task = PatternTask.make((), settings)
+    predictor = predictor.replace(task_or_none=task, texts=texts)
     if calibrate_prompt:
         empty = predictor.pipeline.encode([Example(("",) * (texts or 1))])
-        prior = prompt.scores_of(predictor.logits(empty), empty)[0].tolist()
-        predictor = predictor.replace(task_or_none=replace(prompt, prior=tuple(prior)))
+        ready = task.with_tokenizer(predictor.tokenizer)
+        prior = ready.label_scores(predictor.logits(empty), empty)[0].tolist()
+        predictor = predictor.replace(task_or_none=replace(task, prior=tuple(prior)))
     return predictor

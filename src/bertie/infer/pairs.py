@@ -21,7 +21,7 @@ from bertie.errors import DataError, UsageError, WrongModel
 from bertie.files import JsonObject, read_json
 from bertie.infer.batching import run_batches
 from bertie.infer.engine import Array, Engine
-from bertie.infer.perplexity import PredictedPlaces, language_head, log_probabilities
+from bertie.infer.perplexity import TokenQuery, language_head, log_probabilities
 from bertie.io.tables import Example
 from bertie.tasks.answerer import softmax
 from bertie.tasks.source import encode_examples
@@ -139,7 +139,7 @@ def information(
     return [float(after - alone) for after, alone in zip(sums[::2], sums[1::2], strict=True)]
 
 
-def _readings(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], most: int) -> Iterator[PredictedPlaces]:
+def _readings(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], most: int) -> Iterator[TokenQuery]:
     """Yields each second text after the first, and alone; without a start token, its first token is not predicted."""
     frame = tokenizer.frames[0]
     start = len(frame.gaps[0])
@@ -154,7 +154,7 @@ def _readings(tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], most: int)
         for prefix in (before[-room:], []):
             ids, end = [*prefix, *after], start + len(prefix) + len(after)
             positions = np.arange(end - len(after) + (start == 0), end)
-            yield PredictedPlaces(
+            yield TokenQuery(
                 np.array(frame.ids([ids]), np.int64), np.array(frame.types([len(ids)]), np.int64), positions
             )
 

@@ -121,7 +121,7 @@ def text_perplexity(
     )
 
 
-class PredictedPlaces(NamedTuple):
+class TokenQuery(NamedTuple):
     """A text that is read once, with the positions of the tokens to predict. also: other positions that are masked."""
 
     ids: Int
@@ -130,9 +130,7 @@ class PredictedPlaces(NamedTuple):
     also: tuple[int, ...] = ()
 
 
-def log_probabilities(
-    engine: Engine, head: str, rows: Iterable[PredictedPlaces], tokenizer: Tokenizer
-) -> Iterator[Float]:
+def log_probabilities(engine: Engine, head: str, rows: Iterable[TokenQuery], tokenizer: Tokenizer) -> Iterator[Float]:
     """Yields log p of the tokens to predict in nats (D, N), one array for each batch, in the order of the rows.
 
     Rows may be a stream: at most TOKENS tokens are in one batch. The engine needs the head.
@@ -154,7 +152,7 @@ class _Tally:
     unknown: int = 0
     unknown_bytes: int = 0
 
-    def rows(self, texts: Iterable[str], tokenizer: Tokenizer, longest: int, head: str) -> Iterator[PredictedPlaces]:
+    def rows(self, texts: Iterable[str], tokenizer: Tokenizer, longest: int, head: str) -> Iterator[TokenQuery]:
         """Yields each text once, or once per token where a token is predicted from all others."""
         unknown = tokenizer.special_id("unk")
         special = tokenizer.special_ids - {unknown}
@@ -174,12 +172,12 @@ class _Tally:
             self.texts += 1
             ids, types = np.asarray(encoding.ids, np.int64), np.asarray(encoding.type_ids, np.int64)
             at_once = np.array(positions)[None] if before else np.array(positions)[:, None]
-            yield from (PredictedPlaces(ids, types, some) for some in at_once)
+            yield from (TokenQuery(ids, types, some) for some in at_once)
 
 
-def _batches(rows: Iterable[PredictedPlaces], most: int) -> Iterator[list[PredictedPlaces]]:
+def _batches(rows: Iterable[TokenQuery], most: int) -> Iterator[list[TokenQuery]]:
     """Yields groups of rows of several texts, up to TOKENS tokens and `most` predictions, or one row that has more."""
-    batch: list[PredictedPlaces] = []
+    batch: list[TokenQuery] = []
     size = predictions = 0
     for row in rows:
         if batch and (size + len(row.ids) > _PASS_TOKENS or predictions + len(row.positions) > most):
@@ -192,7 +190,7 @@ def _batches(rows: Iterable[PredictedPlaces], most: int) -> Iterator[list[Predic
         yield batch
 
 
-def _scores(engine: Engine, head: str, rows: list[PredictedPlaces], mask_id: int | None) -> Float:
+def _scores(engine: Engine, head: str, rows: list[TokenQuery], mask_id: int | None) -> Float:
     """Returns log p of the tokens to predict (D, N). mask_id: what stands in their place."""
     lengths = np.array([len(row.ids) for row in rows])
     starts = np.cumsum(lengths) - lengths

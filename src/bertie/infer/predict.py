@@ -23,7 +23,7 @@ from bertie.files import JsonObject
 from bertie.infer.batching import CHUNK_ROWS, GPU_CHUNK_ROWS, as_they_come, chunks, one_ahead, run_batches
 from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
-from bertie.infer.perplexity import PredictedPlaces, log_probabilities
+from bertie.infer.perplexity import TokenQuery, log_probabilities
 from bertie.infer.pipeline import TextCount, TextPipeline
 from bertie.infer.texts import Text, TextRow, check_text, check_top, each_row, each_text, tell_unread, with_arrays
 from bertie.io.lines import BadRecord
@@ -83,9 +83,10 @@ class Predictor:
         )
 
     def replace(self, **fields: Any) -> "Predictor":
-        """Returns the same model with other fields of its `TextPipeline`."""
-        other = copy.copy(self)
-        other.pipeline = replace(self.pipeline, **fields)
+        """Returns the same model with other fields of its `TextPipeline`; a task is prepared for the tokenizer."""
+        other, task = copy.copy(self), fields.get("task_or_none")
+        own = {"task_or_none": task.with_tokenizer(self.tokenizer)} if task is not None else {}
+        other.pipeline = replace(self.pipeline, **(fields | own))
         return other
 
     @property
@@ -307,7 +308,7 @@ class Predictor:
 
     def masked_log_probabilities(self, rows: Iterable[MaskedRow]) -> Iterator[NDArray[np.float64]]:
         """Yields log p of the masked tokens in nats, batch after batch. See `log_probabilities`."""
-        readings = (PredictedPlaces(ids, types, np.array([place]), also) for ids, types, place, also in rows)
+        readings = (TokenQuery(ids, types, np.array([place]), also) for ids, types, place, also in rows)
         return (nats_1N[0] for nats_1N in log_probabilities(self.engine, "mlm", readings, self.tokenizer))
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[MaskPrediction]]:

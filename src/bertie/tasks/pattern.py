@@ -47,10 +47,12 @@ class PatternTask(SequenceTask):
     Attributes:
         pattern: A text with [MASK]. With {} for each text of an example; without {}, it follows the text.
         words: The word of each label, which must be one token at the mask.
+        prior: The score of each label for an empty text, which is subtracted (Zhao et al. 2021, arXiv:2102.09690).
     """
 
     pattern: str = ""
     words: Mapping[str, str] = field(default_factory=dict)
+    prior: tuple[float, ...] = ()
 
     head = "mlm"
     problem_type = None
@@ -191,9 +193,14 @@ class PatternTask(SequenceTask):
 
     # Answering
 
+    def label_scores(self, logits: Logits, encoded: Sequences) -> Logits:
+        """Returns the logit of each label's word. (W, V) -> (W, L)"""
+        return logits[:, self.tokens]
+
     def decode(self, logits: Logits, encoded: Sequences, examples: Sequence[Example]) -> list[Prediction]:
-        """Returns the label whose word is most probable, with the probabilities among the words. logits (W, V)"""
-        return super().decode(logits[:, self.tokens], encoded, examples)
+        """Returns the label whose word is most probable, with the probabilities among the words."""
+        scores_EL = self.label_scores(logits, encoded) - np.array(self.prior or 0, np.float32)
+        return super().decode(scores_EL, encoded, examples)
 
 
 def _surplus(offsets: NDArray[np.int64], spans: Sequence[tuple[int, int]], count: int) -> list[int]:

@@ -65,7 +65,7 @@ Shots = Annotated[
     int | None, typer.Option("--shots", min=0, help="Demonstrations of each label, drawn from the file. Default: all.")
 ]
 CalibratePrompt = Annotated[
-    bool, typer.Option("--calibrate-prompt", help="Subtract what a causal model says to an empty text.")
+    bool, typer.Option("--calibrate-prompt", help="With --pattern, subtract what the model says to an empty text.")
 ]
 Threshold = Annotated[
     float | None,
