@@ -1,4 +1,4 @@
-"""PredictedPlaces of published and own files: rows of tables with the columns they must have, and lists in YAML."""
+"""Reading of published and own files: rows of tables with the columns they must have, and lists in YAML."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
