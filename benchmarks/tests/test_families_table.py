@@ -21,7 +21,9 @@ def test_every_row_has_the_sizes_of_the_table(size, monkeypatch, tmp_path):
     for row in rows:
         config = table.config(row, 0, 4e-3, 9)
         shape = families.config(config.model, **config.model_overrides)
-        depth = {"DistilBERT": layers // 2, "MobileBERT": 2 * layers}.get(row.name, layers)
+        depth = {"distilbert": layers // 2, "mobilebert": 2 * layers}.get(
+            families.family(row.preset).model_type, layers
+        )
         assert (shape.num_hidden_layers, shape.hidden_size) == (depth, width // 2 if row.name == "ELMo" else width)
         assert any(options is not None for options in config.objectives.values())
 

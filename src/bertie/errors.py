@@ -257,11 +257,14 @@ def cache_hint(folder: Path) -> str:
     return f" To download the rest, run: bertie download {name}@{folder.name}" if name != repository else ""
 
 
-def model_hint(name: str | Path) -> str:
-    """Returns the end of an error message about an unknown model folder: how models are found by name."""
+def model_hint(name: str | Path, presets: Iterable[str] = ()) -> str:
+    """Returns the end of an error message about an unknown model folder: how models are found by name.
+
+    presets: names of models without weights that would do, too.
+    """
     if "/" in str(name):
         return hub_hint(name)
-    names = [*speech.model_names()]
+    names = [*presets, *speech.model_names()]
     listing = "run: bertie download --list" if speech.shell else "call bertie.list_models()."
     choices = f" {nearest(name, names)}" * bool(names) + f" To list all models that have a name, {listing}"
     return f" It is a model's name, which bertie.load({str(name)!r}) opens." if str(name) in names else choices

@@ -20,7 +20,7 @@ from bertie.metrics.base import called
 from bertie.runs import tune as runs
 from bertie.runs.arguments import FINETUNE
 from bertie.runs.layout import MODEL
-from bertie.runs.space import Range, Space, parse_space
+from bertie.runs.space import Range, Space, parse_space, published_space
 from bertie.runs.tune_results import verdict_on_best
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def tune(
     space = _space(vary)
     chosen = {FINETUNE[name]: name for name in FINETUNE if options.get(name) is not None}
     chosen |= {name: name for name in options.get("settings") or {}}
-    if both := [name for key, name in chosen.items() if key in space]:
+    if both := [name for key, name in chosen.items() if key in (space or published_space(1.0))]:
         raise UsageError(
             f"The search varies {both[0]}, so it has no value of its own. Omit it, or vary others: `vary`."
         )

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertie.console import console, counted
-from bertie.errors import MissingFile, UsageError, nearest, speech
+from bertie.errors import MissingFile, UsageError, model_hint
 from bertie.io.tables import Example
 from bertie.models import families
 from bertie.models.saving import save_model
@@ -47,8 +47,7 @@ def start_folder(config: FinetuneConfig, examples: Iterable[Example]) -> Path:
     random_ones = {name for _, one in families.VARIANTS.items() if one.random_rate for name in one.presets}
     folder = model_folder(config.model)
     if not folder.is_dir() and config.model not in random_ones and "/" not in config.model:
-        choices = nearest(config.model, [*random_ones, *speech.model_names()])
-        raise MissingFile(f"{config.model} is not a folder. {choices}")
+        raise MissingFile(f"{config.model} is not a folder.{model_hint(config.model, random_ones)}")
     if config.model not in random_ones or (folder / CONFIG).is_file():
         if config.tokenizer or config.vectors:
             raise UsageError(
