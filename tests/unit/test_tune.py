@@ -378,6 +378,13 @@ def test_what_mattered_is_told_from_enough_trials(config: FinetuneConfig, tmp_pa
     assert shares["optim.lr"] > 0.9 > 0.1 > shares["epochs"]
 
 
+@pytest.mark.parametrize("options", [{"epochs": 1}, {"settings": {"epochs": 1}}, {"overrides": ["epochs=1"]}], ids=str)
+@pytest.mark.parametrize("vary", [(), {"epochs": [2, 3]}], ids=["grid", "vary"])
+def test_no_value_is_lost_to_the_search(options: dict[str, Any], vary: Any, tmp_path: Path):
+    with pytest.raises(UsageError, match="The search varies epochs"):
+        bertie.tune("m", "absent.csv", output=tmp_path / "run", vary=vary, **options)
+
+
 def test_one_comparison_is_made(config: FinetuneConfig, tmp_path: Path):
     with pytest.raises(UsageError, match="`folds` and `confirm` exclude each other"):
         bertie.tune(config=config, output=tmp_path / "run", confirm=2, folds=2)

@@ -166,7 +166,7 @@ def tune(
         dev: Examples to evaluate on.
         output: Folder to write.
         vary: Choices by name: {"lr": [1e-5, 1e-4]}, or texts "optim.lr=1e-5,1e-4" and "optim.lr=1e-5..1e-3", a range.
-            Default: the grid of BERT's paper.
+            Default: the grid of BERT's paper, around the usual rate of the model.
         trials: Number of runs. Default: the whole grid.
         hours: Hours after which no further run starts.
         prune: Whether to stop runs whose dev score is below the median of earlier runs.
@@ -196,10 +196,9 @@ def tune(
     space = _space(vary)
     chosen = {FINETUNE[name]: name for name in FINETUNE if options.get(name) is not None}
     chosen |= {name: name for name in options.get("settings") or {}}
+    chosen |= {name: name for name in (text.partition("=")[0] for text in options.get("overrides") or ())}
     if both := [name for key, name in chosen.items() if key in (space or published_space(1.0))]:
-        raise UsageError(
-            f"The search varies {both[0]}, so it has no value of its own. Omit it, or vary others: `vary`."
-        )
+        raise UsageError(f"The search varies {both[0]}, so you cannot set it. Omit it, or vary others: `vary`.")
     if confirm and folds is not None:
         raise UsageError("`folds` and `confirm` exclude each other. Omit one of them.")
     confirm = CONFIRMING_SEEDS if confirm is None and folds is None else confirm or 0

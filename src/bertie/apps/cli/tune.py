@@ -64,8 +64,9 @@ def tune_command(
     """Search fine-tuning hyperparameters.
 
     The default is the grid of BERT's paper (A.3): batch size 16 and 32, learning rate 5e-5, 3e-5 and 2e-5, 2 to 4
-    epochs, in total 18 runs. --vary defines another search space. The same command resumes an interrupted search, also
-    in the middle of a run. Needs optuna: pip install 'bertie[tune]'.
+    epochs, in total 18 runs. For models other than BERT-base, the rates are multiplied to suit the model. --vary
+    defines another search space. The same command resumes an interrupted search, also in the middle of a run. Needs
+    optuna: pip install 'bertie[tune]'.
 
     \b
     Examples:
