@@ -12,6 +12,7 @@ from bertie.errors import DataError, UsageError
 from bertie.models import families
 from bertie.models import vocabulary_loss as loss
 from bertie.models.batch import Batch
+from bertie.models.count import forward_flops
 from bertie.models.kinds import Bottleneck
 from bertie.objectives import MaskedLM
 from bertie.objectives.distil import attention_divergence
@@ -140,6 +141,8 @@ def test_layers_learn_from_their_layers():
     assert set(report) == {"mlm", "features", "attention"}
     assert report["features"].count == report["attention"].count == 49
     assert (report["features"].weight, report["attention"].weight) == (1.0, 2.0)
+    cost = objective.extra_cost(model.config, length=30, shares=dict.fromkeys(objective.counts(batch), 1.0))
+    assert cost == {"teacher": sum(forward_flops(other.config, length=30).values())}, "no words are predicted"
     report["features"].total.backward(retain_graph=True)
     report["attention"].total.backward()
     assert all(p.grad is not None for name, p in model.encoder.named_parameters() if ".qk." in name)

@@ -87,6 +87,8 @@ def test_the_command_draws_as_many_of_each_label(folder: Path, tmp_path: Path, b
     assert [one.scores for one in none] == [one.scores for one in model.predict(TEXTS, pattern=PATTERN, words=WORDS)]
     scores = model.evaluate(ROWS, pattern=PATTERN, words=WORDS, demonstrations=ROWS, shots=1)
     assert 0 <= scores["accuracy"] <= 1
+    stream = model.evaluate(ROWS, pattern=PATTERN, words=WORDS, demonstrations=iter(ROWS), against=model)
+    assert stream.report["against"]["accuracy"]["difference"] == 0, "both models are shown the same rows"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, overload
@@ -136,7 +137,7 @@ class Model(ModelHandle):
         multi: bool = False,
         pattern: str = "",
         words: Mapping[str, str] | None = None,
-        demonstrations: RowsInput = (),
+        demonstrations: RowsInput | None = None,
         shots: int | None = None,
         calibrate_prompt: bool = False,
         ensemble: "Sequence[Model | str | PathLike[str]]" = (),
@@ -210,9 +211,8 @@ class Model(ModelHandle):
             raise UsageError("`hypothesis` and `multi` need `candidates`.")
         source = TextSource.of(texts, text, columns, encoding, format)
         if candidates is None:
-            shown = (demonstrations, shots, calibrate_prompt, text)
-            predictor = self._answering(ensemble, head, pattern, words, max_length, too_long, shown)
-            predictor = predictor.deciding(threshold, abstain)
+            prompt = _prompt_of(pattern, words, demonstrations, shots, calibrate_prompt, text)
+            predictor = self._answering(ensemble, head, prompt, max_length, too_long).deciding(threshold, abstain)
         else:
             if too_long:
                 raise UsageError("`too_long` has no effect with `candidates`, which truncates texts. Omit `too_long`.")
@@ -236,40 +236,16 @@ class Model(ModelHandle):
         self,
         ensemble: "Sequence[Model | str | PathLike[str]]",
         head: str,
-        pattern: str,
-        words: Mapping[str, str] | None,
+        prompt: "partial[Predictor] | None",
         max_length: int | None,
         too_long: TooLong | None,
-        shown: tuple[RowsInput, int | None, bool, str | Sequence[str]],
     ) -> Predictor:
-        """Returns what predicts labels: the head of the model, several models, or the words of a pattern.
-
-        shown: demonstrations, how many of each label, whether they are calibrated, and their columns of text.
-        """
-        rows, shots, calibrate_prompt, text = shown
-        has_rows = not (isinstance(rows, tuple) and not rows)
-        if not has_rows and shots is not None:
-            raise UsageError("`shots` draws from `demonstrations`. Pass both, or omit `shots`.")
-        if pattern or words:
+        """Returns what predicts labels: the head of the model, several models, or the words of a pattern."""
+        if prompt is not None:
             for name, value in (("ensemble", ensemble), ("head", head)):
                 if value:
                     raise UsageError(f"`{name}` does not work with `pattern`. Omit one of them.")
-            if not pattern or not words:
-                raise UsageError("Pass `pattern='It was [MASK].'` together with `words=good=great,bad=terrible`.")
-            from bertie.api.evaluating import demonstrations_of
-
-            return fill_in(
-                self.runner,
-                pattern,
-                words,
-                self._tokenizer,
-                demonstrations=demonstrations_of(rows, shots, text) if has_rows else (),
-                calibrate_prompt=calibrate_prompt,
-                max_length=max_length,
-                too_long=too_long,
-            )
-        if has_rows or calibrate_prompt:
-            raise UsageError("`demonstrations` and `calibrate_prompt` need `pattern` and `words`.")
+            return prompt(self.runner, tokenizer=self._tokenizer, max_length=max_length, too_long=too_long)
         self.check("predict")
         if not ensemble:
             return self.predictor(max_length=max_length, too_long=too_long, head=head)
@@ -296,7 +272,7 @@ class Model(ModelHandle):
         head: str = "",
         pattern: str = "",
         words: Mapping[str, str] | None = None,
-        demonstrations: RowsInput = (),
+        demonstrations: RowsInput | None = None,
         shots: int | None = None,
         calibrate_prompt: bool = False,
         threshold: float | None = None,
@@ -369,16 +345,15 @@ class Model(ModelHandle):
             label_separator,
             weight,
         )
-        shown = (demonstrations, shots, calibrate_prompt, text)
-        predictor = self._answering(ensemble, head, pattern, words, max_length, too_long, shown)
-        predictor = predictor.deciding(threshold, abstain)
+        prompt = _prompt_of(pattern, words, demonstrations, shots, calibrate_prompt, text)
+        predictor = self._answering(ensemble, head, prompt, max_length, too_long).deciding(threshold, abstain)
         if (against is not None or perturb) and predictor.abstains:
             what = "against" if against is not None else "perturb"
             raise UsageError(f"`{what}` compares the answers to all rows, and this model abstains. Pass `abstain=0`.")
         second = None if against is None else self.like(against)
         measures = Measures(
             positive,
-            None if second is None else second._answering((), head, pattern, words, max_length, too_long, shown),
+            None if second is None else second._answering((), head, prompt, max_length, too_long),
             perturb,
             second=""
             if second is None
@@ -874,3 +849,29 @@ def usable(model: object, *, device: str = "auto", precision: str = "fp32", engi
             f"{model!r} is open already. Pass device, precision and engine to bertie.load, or pass the folder here."
         )
     return model
+
+
+def _prompt_of(
+    pattern: str,
+    words: Mapping[str, str] | None,
+    demonstrations: RowsInput | None,
+    shots: int | None,
+    calibrate_prompt: bool,
+    text: str | Sequence[str],
+) -> "partial[Predictor] | None":
+    """Returns `fill_in` with a pattern, None without one. Demonstrations, which may be a stream, are read here, once.
+
+    text: their columns of text.
+    """
+    if demonstrations is None and shots is not None:
+        raise UsageError("`shots` draws from `demonstrations`. Pass both, or omit `shots`.")
+    if not pattern and not words:
+        if demonstrations is not None or calibrate_prompt:
+            raise UsageError("`demonstrations` and `calibrate_prompt` need `pattern` and `words`.")
+        return None
+    if not pattern or not words:
+        raise UsageError("Pass `pattern='It was [MASK].'` together with `words=good=great,bad=terrible`.")
+    from bertie.api.evaluating import demonstrations_of
+
+    examples = () if demonstrations is None else demonstrations_of(demonstrations, shots, text)
+    return partial(fill_in, pattern=pattern, words=words, demonstrations=examples, calibrate_prompt=calibrate_prompt)

@@ -50,7 +50,7 @@ class PatternOptions(ReadingOptions, total=False):
 
     pattern: str
     words: Mapping[str, str] | None
-    demonstrations: RowsInput
+    demonstrations: RowsInput | None
     shots: int | None
     calibrate_prompt: bool
     threshold: float | None

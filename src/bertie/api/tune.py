@@ -197,7 +197,8 @@ def tune(
     chosen = {FINETUNE[name]: name for name in FINETUNE if options.get(name) is not None}
     chosen |= {name: name for name in options.get("settings") or {}}
     chosen |= {name: name for name in (text.partition("=")[0] for text in options.get("overrides") or ())}
-    if both := [name for key, name in chosen.items() if key in (space or published_space(1.0))]:
+    varied = space or published_space(1.0)
+    if both := [name for key, name in chosen.items() if key in varied]:
         raise UsageError(f"The search varies {both[0]}, so you cannot set it. Omit it, or vary others: `vary`.")
     if confirm and folds is not None:
         raise UsageError("`folds` and `confirm` exclude each other. Omit one of them.")

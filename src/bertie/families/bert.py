@@ -144,15 +144,9 @@ BERT = Variant(
     presets=_PRESETS,
     table=BERT_WEIGHT_TABLE,
     architectures={
-        "BertModel": (),
-        "BertForPreTraining": ("mlm", "pair"),
-        "BertForMaskedLM": ("mlm",),
+        **architectures("Bert", "mlm", "pair"),
         "BertLMHeadModel": ("lm",),
         "BertForNextSentencePrediction": ("pair",),
-        "BertForSequenceClassification": ("sequence",),
-        "BertForMultipleChoice": ("choice",),
-        "BertForTokenClassification": ("token",),
-        "BertForQuestionAnswering": ("span",),
     },
     keys={**BERT_KEYS, **UNTIED, "causal": "is_decoder"},
     unpooled=frozenset({"causal"}),  # the public pooler reads [CLS], which sees nothing but itself there

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bertie.families.bert import BERT_BASE, BERT_KEYS, BUFFERS, LABEL_ROWS, old_names
+from bertie.families.bert import BERT_BASE, BERT_KEYS, BUFFERS, LABEL_ROWS, architectures, old_names
 from bertie.models.codec import WeightRow, WeightTable
 from bertie.models.head_config import HeadConfigs, MaskedLMConfig
 from bertie.models.kinds import Bottleneck
@@ -84,14 +84,8 @@ MOBILEBERT = Variant(
     presets={"mobilebert-uncased": replace(_BASE, pooler_dense=False), "ib-bert-large": _IB_BERT},
     table=_TABLE,
     architectures={
-        "MobileBertModel": (),
-        "MobileBertForPreTraining": ("mlm", "pair"),
-        "MobileBertForMaskedLM": ("mlm",),
+        **architectures("MobileBert", "mlm", "pair"),
         "MobileBertForNextSentencePrediction": ("pair",),
-        "MobileBertForSequenceClassification": ("sequence",),
-        "MobileBertForMultipleChoice": ("choice",),
-        "MobileBertForTokenClassification": ("token",),
-        "MobileBertForQuestionAnswering": ("span",),
     },
     keys={
         **BERT_KEYS,

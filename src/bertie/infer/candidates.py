@@ -22,7 +22,7 @@ import numpy as np
 
 from bertie.errors import DataError, UsageError, WrongModel
 from bertie.files import Json
-from bertie.infer.perplexity import language_head
+from bertie.infer.perplexity import language_head, target_log_probabilities
 from bertie.infer.predict import Predictor
 from bertie.infer.texts import each_text
 from bertie.io.tables import Example
@@ -196,9 +196,8 @@ class PromptTask(PatternTask):
 
     def label_scores(self, logits: Logits, encoded: Sequences) -> Logits:
         """Returns the mean log p of the tokens of each word. logits (N, V) -> (E, L)"""
-        target_N, sequence_N = encoded.input_ids[encoded.positions + 1], encoded.sequence[encoded.positions]
-        mass_N = np.logaddexp.reduce(logits.astype(np.float64), axis=-1)
-        nats_N = logits[np.arange(len(target_N)), target_N] - mass_N
+        sequence_N = encoded.sequence[encoded.positions]
+        nats_N = target_log_probabilities(logits, encoded.input_ids[encoded.positions + 1])
         sums_W = np.bincount(sequence_N, nats_N, len(encoded))
         means_W: Logits = (sums_W / np.bincount(sequence_N, minlength=len(encoded))).astype(np.float32)
         return means_W.reshape(-1, len(self.labels))

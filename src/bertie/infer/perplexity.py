@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bertie.errors import DataError, NoRows, WrongModel
-from bertie.infer.engine import Engine, Facts, check_max_length
+from bertie.infer.engine import Array, Engine, Facts, check_max_length
 from bertie.metrics.base import Float
 from bertie.models.generation import DECODER
 from bertie.text.sequences import Int, Sequences
@@ -44,8 +44,8 @@ READ_AT: Mapping[str, tuple[int, ...]] = {"lm": (-1,), "bilm": (-1, 1), "mlm": (
 class Perplexity:
     """Lower is better; 1 means certainty. left_out: texts that are too long, or have no word to predict.
 
-    head: what predicted. exact: whether each token was predicted from those before it alone. unknown: the number of
-    tokens that are not in the vocabulary, each counted with its bytes. skipped: reason -> rows that could not be read.
+    head: what predicted. unknown: the number of tokens that are not in the vocabulary, each counted with its bytes.
+    skipped: reason -> rows that could not be read.
     """
 
     per_token: float
@@ -204,9 +204,14 @@ def _scores(engine: Engine, head: str, rows: list[TokenQuery], mask_id: int | No
     batch = Sequences(ids, np.concatenate([row.types for row in rows]), lengths, read_DN[0])
     logits = engine.run(batch, (head,))[head]
     logits_DNV = logits[None] if len(read_DN) == 1 else logits[read_DN, np.arange(len(read_DN))[:, None]]
-    highest_DN = logits_DNV.max(-1)
-    mass_DN = np.exp(logits_DNV - highest_DN[..., None]).sum(-1, dtype=np.float64)
-    values: Float = logits_DNV[:, np.arange(len(targets_N)), targets_N] - highest_DN - np.log(mass_DN)
+    return target_log_probabilities(logits_DNV, targets_N)
+
+
+def target_log_probabilities(logits: Array, targets_N: Int) -> Float:
+    """Returns log p of a token in each row, in nats. logits (..., N, V) -> (..., N)"""
+    highest = logits.max(-1)
+    mass = np.exp(logits - highest[..., None]).sum(-1, dtype=np.float64)
+    values: Float = logits[..., np.arange(len(targets_N)), targets_N] - highest - np.log(mass)
     return values
 
 

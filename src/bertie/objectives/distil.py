@@ -215,7 +215,8 @@ class Distillation(Taught):
         """Returns the operations of the teacher's forward pass, or nothing when the teacher is not loaded."""
         if self.loaded is None:
             return {}
-        return {"teacher": sum(forward_flops(self.loaded.config, length=length, predicted=shares["distil"]).values())}
+        predicted = shares.get("distil", 0.0)  # there are no soft targets with a weight of 0
+        return {"teacher": sum(forward_flops(self.loaded.config, length=length, predicted=predicted).values())}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Returns N for the soft targets and T for the other losses."""

@@ -69,7 +69,7 @@ class PredictorOptions:
             "head": self.head,
             "pattern": self.pattern,
             "words": tables.parse_pairs(self.words, "--words", "good=great,bad=terrible"),
-            "demonstrations": Path(self.demonstrations) if self.demonstrations else (),
+            "demonstrations": Path(self.demonstrations) if self.demonstrations else None,
             "shots": self.shots,
             "calibrate_prompt": self.calibrate_prompt,
             "threshold": self.threshold,
