@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from bertie.api.results import html_table, with_interval
+from bertie.api.results import Frame, html_table, with_interval
 from bertie.files import Json
 from bertie.metrics.base import called, summarize_metrics, undefined, unknown_labels, verdict
 from bertie.metrics.compare import PairedDifference
 from bertie.metrics.tags import split_tag
 
 if TYPE_CHECKING:
-    import pandas
     from rich.table import Table
 
 _MAX_LABEL_ROWS = 50  # rows of the table of labels
@@ -22,7 +21,7 @@ _FIGURES = ("precision", "recall", "f1", "examples")
 
 
 @dataclass(frozen=True, eq=False)
-class Scores(Mapping[str, float]):
+class Scores(Frame, Mapping[str, float]):
     """The metrics of a model on labeled examples by name, such as `scores["macro_f1"]`, and the counts.
 
     Attributes:
@@ -80,12 +79,6 @@ class Scores(Mapping[str, float]):
             row = {"metric": called(name, self._facts), "value": self._facts[name], "low": low, "high": high}
             rows.append(row | {one["name"]: one["figures"].get(name) for one in self._facts.get("baselines", ())})
         return rows
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Returns `to_dicts` as a DataFrame of pandas."""
-        import pandas
-
-        return pandas.DataFrame(self.to_dicts())
 
     def __repr__(self) -> str:
         return f"Scores({', '.join(map(with_interval, self.to_dicts()))})"

@@ -200,12 +200,9 @@ def _named(config: FinetuneConfig) -> str:
 def _objectives(objectives: Mapping[str, Mapping[str, object] | None]) -> Iterator[str]:
     for name, options in objectives.items():
         if options is not None:
-            settings = ", ".join(f"{key} {_short(value)}" for key, value in options.items())
+            named = {key: Path(value).name if isinstance(value, str) else value for key, value in options.items()}
+            settings = ", ".join(f"{key} {value}" for key, value in named.items())
             yield f"{name} ({settings})" if settings else name
-
-
-def _short(value: object) -> str:
-    return Path(value).name if isinstance(value, str) else str(value)
 
 
 def _optimizer(config: PretrainConfig | FinetuneConfig) -> _Rows:
