@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ROWS_SHOWN = 10  # rows of a display
 
 
-class Frame:
+class Tabular:
     """Rows that become a table of other libraries. row_index: of a DataFrame of pandas."""
 
     row_index: "pandas.Index | None" = None
@@ -61,7 +61,7 @@ class Frame:
 
 
 @dataclass(frozen=True, eq=False)
-class Predictions(Frame, Sequence[Prediction]):
+class Predictions(Tabular, Sequence[Prediction]):
     """One `Prediction` for each row, in order.
 
     Attributes:
@@ -183,7 +183,7 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class Explanation(Frame):
+class Explanation(Tabular):
     """The words that a prediction rests on.
 
     Attributes:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from bertie.api.results import Frame, html_table, with_interval
+from bertie.api.results import Tabular, html_table, with_interval
 from bertie.files import Json
 from bertie.metrics.base import called, summarize_metrics, undefined, unknown_labels, verdict
 from bertie.metrics.compare import PairedDifference
@@ -21,7 +21,7 @@ _FIGURES = ("precision", "recall", "f1", "examples")
 
 
 @dataclass(frozen=True, eq=False)
-class Scores(Frame, Mapping[str, float]):
+class Scores(Tabular, Mapping[str, float]):
     """The metrics of a model on labeled examples by name, such as `scores["macro_f1"]`, and the counts.
 
     Attributes:

@@ -10,7 +10,7 @@ from typing import Unpack
 from bertie.api.finetune import FOREIGN_ARGUMENTS, settings_ready
 from bertie.api.model import Model, load
 from bertie.api.options import FinetuneOptions
-from bertie.api.results import Frame, html_table
+from bertie.api.results import Tabular, html_table
 from bertie.api.run import at_prompt
 from bertie.console import console
 from bertie.errors import Stopped, UsageError, WrongValue, arguments
@@ -28,7 +28,7 @@ CONFIRMING_SEEDS = 3
 
 
 @dataclass(frozen=True)
-class Search(Frame):
+class Search(Tabular):
     """A search, and its trials.
 
     The stop button of a notebook, and Ctrl-C at a prompt, end a search after the step, and return it as it stands.

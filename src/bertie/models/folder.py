@@ -29,7 +29,6 @@ from bertie.training_facts import TrainingFacts, read_training_facts
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
 """Heads by name, or a function that makes them from a config (an objective's or task's `heads`)."""
 
-_POOLER = "encoder.pooler.weight"
 MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
 _FEATURES = r"|encoder\.embeddings\.features\."  # but for a model of texts that is to read feature vectors too
 
@@ -84,7 +83,7 @@ def load_variant_model(
             heads_or_own = _own_heads(variant, public, weights, labels, where) if heads is None else heads
             modules = _make(variant, heads_or_own, config)
             # A new head that does not read the pooler leaves it behind, as the classes of transformers do
-            has_pooler = _stored(variant, _POOLER, weights) and not (fresh_heads and modules)
+            has_pooler = _stored(variant, "encoder.pooler.weight", weights) and not (fresh_heads and modules)
             config = config.replace(pooler=_read_pooler(modules) or has_pooler)
             if heads is None and _read_pooler(modules):
                 _check_pooled(variant, config, public, where)

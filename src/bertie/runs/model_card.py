@@ -200,8 +200,7 @@ def _named(config: FinetuneConfig) -> str:
 def _objectives(objectives: Mapping[str, Mapping[str, object] | None]) -> Iterator[str]:
     for name, options in objectives.items():
         if options is not None:
-            named = {key: Path(value).name if isinstance(value, str) else value for key, value in options.items()}
-            settings = ", ".join(f"{key} {value}" for key, value in named.items())
+            settings = ", ".join(f"{k} {Path(v).name if isinstance(v, str) else v}" for k, v in options.items())
             yield f"{name} ({settings})" if settings else name
 
 
