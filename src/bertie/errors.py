@@ -94,6 +94,8 @@ def in_python(message: str) -> str:
             return f"`{name}`" + (f" {value}" if value else "")
         if _PAIRS.fullmatch(value):
             value = str(dict(pair.split("=") for pair in value.split(",")))
+        elif name in ("columns", "perturb", "probes") and not value.isupper():
+            value = str(value.strip("'\"").split(","))
         elif not (value.isupper() or value[0] in "'\"" or value.replace(".", "", 1).isdigit()):
             value = repr(value)
         return f"`{name}={value}`"
@@ -296,8 +298,9 @@ def arguments(*options: str, **others: str) -> Callable[[Callable[_P, _T]], Call
                     own = type(value).__module__ == "builtins"
                     shown = reprlib.repr(value) if own else f"a {type(value).__name__}"
                     kinds = " or ".join(dict.fromkeys(_words(hint)))
-                    column = type(value) is int and _fits(str(value), hint)
-                    said = f" Pass {str(value)!r}." if column else ""
+                    parts = [value] if "=" in str(value) else str(value).split(",")
+                    other = str(value) if type(value) is int else parts
+                    said = f" Pass {other!r}." if type(value) in (int, str) and _fits(other, hint) else ""
                     raise UsageError(f"{name}(): {one} is {shown}; {kinds} was expected.{said}")
             return function(*args, **kwargs)
 
@@ -334,7 +337,8 @@ def _fits(value: object, hint: object) -> bool:
         return True
     if kind not in KINDS:
         return not isinstance(kind, type) or getattr(kind, "_is_protocol", False) or isinstance(value, kind)
-    if (isinstance(value, bool) and kind in (int, float)) or isinstance(value, bytes):
+    letters = kind is Sequence and isinstance(value, str)  # a text is no list
+    if letters or (isinstance(value, bool) and kind in (int, float)) or isinstance(value, bytes):
         return False
     parts = value if isinstance(value, list | tuple) and kind is Sequence and get_args(hint) else ()
     return isinstance(value, KINDS[kind][0]) and all(_fits(part, get_args(hint)[0]) for part in parts)
