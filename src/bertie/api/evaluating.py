@@ -148,10 +148,10 @@ class Measures:
                 check_new_file(path, overwrite=self.overwrite)
 
 
-def demonstrations_of(labeled: LabeledRows, shots: int | None) -> list[Example]:
+def demonstrations_of(rows: LabeledRows, shots: int | None) -> list[Example]:
     """Returns labeled examples, or `shots` of each label. Raises DataError where there are none or fewer."""
-    with memory.open_as("demonstrations", labeled.source.rows) as path:
-        read = stream_examples(path, labeled.format)
+    with memory.open_as("demonstrations", rows.source.rows) as path:
+        read = stream_examples(path, rows.format)
         examples = [one for one in read if isinstance(one, Example) and one.label is not None]
     if not examples:
         raise NoRows("The demonstrations have no labeled example.")

@@ -346,8 +346,7 @@ class Model(ModelHandle):
             weight,
         )
         prompt = _prompt_of(pattern, words, demonstrations, shots, calibrate_prompt, text, label, label_names)
-        predictor = self._answering(ensemble, head, prompt, max_length, too_long)
-        predictor = predictor.deciding(threshold, abstain, positive)
+        predictor = self._answering(ensemble, head, prompt, max_length, too_long).deciding(threshold, abstain, positive)
         if (against is not None or perturb) and predictor.abstains:
             what = "against" if against is not None else "perturb"
             raise UsageError(f"`{what}` compares the answers to all rows, and this model abstains. Pass `abstain=0`.")
