@@ -44,7 +44,7 @@ def test_options_become_arguments(message: str, expected: str | None) -> None:
         assert str(kind(message)) == (expected or usual)
     speech.shell = True
     assert str(UsageError(message, hint="Pass --text A.")) == f"{message} Pass --text A."
-    assert in_python("nothing") == "nothing"
+    assert in_python(message) == message
 
 
 def test_a_call_and_a_command_name_the_same_thing(tmp_path: Path, bertie: CommandLine) -> None:
@@ -103,3 +103,13 @@ def test_a_text_is_no_list_of_its_letters(call: Any, advice: str, tmp_path: Path
 
 def finetune(**options: Any) -> bertie.Run:
     return bertie.finetune("m", FRAME, **options)
+
+
+def test_notes_and_warnings_of_a_run_name_arguments(tmp_path: Path) -> None:
+    rare = FRAME[["one"]].assign(kind=["x"] * 38 + ["y"] * 2)
+    run = bertie.finetune(toy_model(tmp_path / "start", "abcd"), rare, text="one", epochs=1, max_length=8)
+    scores = run.model.evaluate(rare.assign(kind="z"))
+    assert "pass `label`" in " ".join(run.notes)
+    assert "`positive='y'`" in " ".join(run.notes)
+    assert "`label_names={'z': 'NAME'}`" in " ".join(scores.warnings)
+    assert "--" not in " ".join([*run.notes, *run.warnings, *scores.notes, *scores.warnings])
