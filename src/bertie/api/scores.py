@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from bertie.api.results import Tabular, html_table, with_interval
+from bertie.errors import in_python
 from bertie.files import Json
 from bertie.metrics.base import called, summarize_metrics, undefined, unknown_labels, verdict
 from bertie.metrics.compare import PairedDifference
@@ -150,7 +151,7 @@ class Scores(Tabular, Mapping[str, float]):
     @property
     def notes(self) -> tuple[str, ...]:
         """What was done with the examples: rows that were left out, a comparison ..."""
-        return tuple(self._facts.get("notes", ()))
+        return tuple(map(in_python, self._facts.get("notes", ())))
 
     @property
     def warnings(self) -> list[str]:
@@ -171,7 +172,7 @@ class Scores(Tabular, Mapping[str, float]):
         warnings += [] if beats else [sentence]
         if report.get("all_given"):
             warnings.append(f"the model predicts {report['all_given']!r} for every example")
-        return warnings
+        return [*map(in_python, warnings)]
 
 
 def _by_label(per_label: Mapping[str, Mapping[str, float]]) -> list[dict[str, object]]:

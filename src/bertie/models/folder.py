@@ -105,10 +105,10 @@ def load_variant_model(
 
 
 def _warn_of_unread(variant: Variant, weights: WeightsFolder, report: LoadReport, where: str) -> None:
-    """Warns about weights of the encoder that no part of the model reads: it may not be the model that was stored."""
+    """Warns about weights of the encoder, not a decoder, that no part reads: it may not be the model of the file."""
     base, unused = variant.table.base, {*report.unused}
     names = [copies[0].name for public, copies in weights.stored.items() if base and public.startswith(base)]
-    if unread := [name for name in names if name in unused and "pooler" not in name]:
+    if unread := [name for name in names if name in unused and "pooler" not in name and name.split(".")[0] != DECODER]:
         shown = ", ".join(unread[:3]) + (f" ... ({len(unread):,} in all)" if len(unread) > 3 else "")
         console.warn(f"{where}: the encoder does not read these weights, so its answers may be wrong: {shown}")
 
