@@ -77,6 +77,7 @@ OPTION = re.compile(rf"(?<![\w`./-])(?:--([a-z]+(?:-[a-z]+)*)|-(o|c)\b){VALUE}")
 SHORT = {"o": "output", "c": "config"}
 _FLAGS = ("overwrite", "keep_best", "few_shot", "excel", "multi", "int8", "unsafe", "no_embed", "dry_run", "force")
 _PAIRS = re.compile(r"[^=,]+=[^=,]+(?:,[^=,]+=[^=,]+)*")
+TWICE = re.compile(r"`(\w+)=([^`]+)` `\1=([^`]+)`")
 NO_VALUES = re.compile(
     r"(?:for|with|too?|works?|and|or|is|are|has|needs|measures|makes|names|takes|exclude|without|in|of|cannot|could|reverses|reads)$"
 )
@@ -102,7 +103,8 @@ def in_python(message: str) -> str:
         return f"`{name}={value}`"
 
     parts = COMMAND.split(AGAIN.sub(r"\1 call", message))
-    return "".join(part if number % 2 else OPTION.sub(argument, part) for number, part in enumerate(parts))
+    options = (part if number % 2 else OPTION.sub(argument, part) for number, part in enumerate(parts))
+    return TWICE.sub(r"`\1=[\2, \3]`", "".join(options))
 
 
 class Diverged(BertieError, code="diverged"):

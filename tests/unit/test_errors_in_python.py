@@ -31,6 +31,7 @@ def _called_from_python(_usual_messages: None, monkeypatch: pytest.MonkeyPatch) 
         ("Pass --head with one of: a, b.", "Pass `head` with one of: a, b."),
         ("Use another folder: -o NEW --resume RUN", "Use another folder: `output=NEW` `resume=RUN`"),
         ("Pass --words good=great,bad=poor, or omit it.", "Pass `words={'good': 'great', 'bad': 'poor'}`, or omit it."),
+        ("or both as a pair, --text a --text 'b c'.", "or both as a pair, `text=['a', 'b c']`."),
         ("Pass --columns 'label,text'.", "Pass `columns=['label', 'text']`."),
         ("--perturb typos: unknown, and --columns names too", "`perturb=['typos']`: unknown, and `columns` names too"),
         ("Convert it: bertie convert --unsafe OLD -o NEW. Or pass --format csv", None),
