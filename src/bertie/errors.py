@@ -77,7 +77,6 @@ OPTION = re.compile(rf"(?<![\w`./-])(?:--([a-z]+(?:-[a-z]+)*)|-(o|c)\b){VALUE}")
 SHORT = {"o": "output", "c": "config"}
 _FLAGS = ("overwrite", "keep_best", "few_shot", "excel", "multi", "int8", "unsafe", "no_embed", "dry_run", "force")
 _PAIRS = re.compile(r"[^=,]+=[^=,]+(?:,[^=,]+=[^=,]+)*")
-TWICE = re.compile(r"`(\w+)=([^`]+)` `\1=([^`]+)`")
 NO_VALUES = re.compile(
     r"(?:for|with|too?|works?|and|or|is|are|has|needs|measures|makes|names|takes|exclude|without|in|of|cannot|could|reverses|reads)$"
 )
@@ -104,7 +103,7 @@ def in_python(message: str) -> str:
 
     parts = COMMAND.split(AGAIN.sub(r"\1 call", message))
     options = (part if number % 2 else OPTION.sub(argument, part) for number, part in enumerate(parts))
-    return TWICE.sub(r"`\1=[\2, \3]`", "".join(options))
+    return re.sub(r"`(\w+)=([^`]+)` `\1=([^`]+)`", r"`\1=[\2, \3]`", "".join(options))
 
 
 class Diverged(BertieError, code="diverged"):

@@ -124,6 +124,14 @@ def test_what_is_not_clear_is_one_error_with_the_options(columns: dict[str, list
     assert "t.csv" in error.value.message
 
 
+def test_a_pair_is_advised_where_one_can_be_read() -> None:
+    columns = {name: values for name, values in REFUSED["two texts"][0].items() if name != "y"}
+    for usual, advised in ((("x",), False), ((), False), (("a", "b"), True)):
+        with pytest.raises(DataError, match=r"or both as one text, --text '\{asked\} \{reply\}'") as error:
+            columns_of(columns, label=None, usual_text=usual)
+        assert ("as a pair" in error.value.message) == advised
+
+
 def test_files_and_frames_are_read_alike(tmp_path: Path) -> None:
     frame = pd.DataFrame({"said": sentences(150), "y": ["pos", "neg"] * 75})
     expected = [*zip(frame.said, frame.y, strict=True)]

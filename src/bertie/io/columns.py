@@ -201,9 +201,10 @@ def _text(values: Sequence[_Column], names: Sequence[str], columns: Columns, whe
             return answer
         first, second = (one.name for one in likely if one in longest)
         both, one, other = _as_one((first, second)), quote(first), quote(second)
+        pair = f"; or both as a pair, --text {one} --text {other}" if columns.labelled or columns.usual_text[1:] else ""
         raise DataError(
-            f"{where}: the columns {first!r} and {second!r} may both be the text. Pass one of them, --text {one}; both "
-            f"as one text, --text {both}; or both as a pair, --text {one} --text {other}."
+            f"{where}: the columns {first!r} and {second!r} may both be the text. Pass one of them, --text {one}, or "
+            f"both as one text, --text {both}{pair}."
         )
     if not likely:
         raise _unknown("text", names, where, columns.labelled)
