@@ -126,7 +126,7 @@ LEVERS: Mapping[str, Lever] = {
     "vocabulary of 30,000": Lever(vocabulary=30_000),
     "near duplicates removed": Lever(dedup="near"),
 }
-CHOSEN = ("rotary positions", "teacher", "averaged weights")
+CHOSEN = ("rotary positions", "masks from 30% to 15%")
 """The levers of the best recipe."""
 
 
