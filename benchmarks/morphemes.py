@@ -350,7 +350,7 @@ TRIALS = [
     *(Fit(kind, reading, 2e-3, TRIAL_EPOCHS) for reading in (LETTERS_READ, BETWEEN_NEIGHBORS) for kind in KINDS),
 ]
 """What is compared on the held-out words."""
-CHOICES = [Fit("T5", SYLLABLES, 2e-3, 24), Fit("tagger", SYLLABLES, 2e-3, 31)]  # about as much time for both
+CHOICES = [Fit("T5", SYLLABLES, 1e-3, 18), Fit("tagger", SYLLABLES, 2e-3, 22)]  # about as much time for both
 
 
 def lookup(words: Sequence[Word]) -> dict[str, str]:
