@@ -16,11 +16,12 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,12 +42,21 @@ IDS = {"pad_token_id": 0, "sep_token_id": 3, "eos_token_id": 3}  # of the vocabu
 
 @dataclass(frozen=True)
 class Way:
-    """A way to read a long document. changes: of the preset; cut: what happens beyond TRAINED tokens, None: nothing."""
+    """A way to read a long document. changes: of the preset; cut: what happens beyond TRAINED tokens, None: nothing.
+
+    network: the name of its folders, by default the preset; reads: what config.json says when it reads.
+    """
 
     name: str
     preset: str
     changes: dict[str, Any]
     cut: Literal["truncate", "window"] | None = None
+    network: str = ""
+    reads: Mapping[str, Any] = field(default_factory=dict)
+
+    def folder(self, work: Path, seed: int) -> Path:
+        """Returns the folder of its network before training."""
+        return work / f"{self.network or self.preset}-{seed}"
 
 
 WAYS = (
@@ -55,7 +65,13 @@ WAYS = (
     Way("BERT, all tokens", "bert-base-cased", {"max_position_embeddings": 4_096}),
     Way("ModernBERT", "ModernBERT-base", {"intermediate_size": 256, "max_position_embeddings": 4_096}),
     Way("Longformer", "longformer-base-4096", {**IDS, "attention_window": 128}),
-    Way("BigBird", "bigbird-roberta-base", {**IDS, "block_size": 32}),
+    Way("BigBird, blocks of 32", "bigbird-roberta-base", {**IDS, "block_size": 32}),
+    Way(
+        "BigBird, blocks of 32, read with full attention",
+        *("bigbird-roberta-base", {**IDS, "block_size": 32}),
+        reads={"attention_type": "original_full"},
+    ),
+    Way("BigBird, blocks of 16", "bigbird-roberta-base", {**IDS, "block_size": 16}, network="bigbird-blocks-of-16"),
 )
 COUNTS = "word counts"
 
@@ -106,12 +122,13 @@ def trained(way: Way, seed: int, work: Path, file: Path) -> Path:
     from bertie.models import families
     from bertie.text.tokenizer import Tokenizer
 
-    start, run = work / f"{way.preset}-{seed}", work / f"{way.preset}-{seed}-run"
+    start = way.folder(work, seed)
+    run, cost = start.with_name(f"{start.name}-run"), start.with_name(f"{start.name}.json")
     tokenizer = Tokenizer.load(Path("models/starter-en"))
     if not start.exists():
         sizes = {**SIZES, **way.changes, "vocab_size": tokenizer.vocab_size}
         families.save(families.build(way.preset, heads={}, seed=seed, **sizes), start, tokenizer=tokenizer)
-    if not (work / f"{way.preset}-{seed}.json").exists():
+    if not cost.exists():
         settings = [
             *(f"max_length={TRAINED}", f"epochs={EPOCHS}", "optim.lr=1e-3", "train.batch_size=8", "pooling=mean"),
             *("label_check=none", "baselines=false", "held_out=0.02"),
@@ -120,7 +137,7 @@ def trained(way: Way, seed: int, work: Path, file: Path) -> Path:
         began = time.process_time()
         bertie.finetune(start, train=file, task="sequence", output=run, seed=seed, overrides=settings, overwrite=True)
         seconds = round(time.process_time() - began)
-        (work / f"{way.preset}-{seed}.json").write_text(json.dumps({"train_s": seconds}))
+        cost.write_text(json.dumps({"train_s": seconds}))
     return run
 
 
@@ -129,7 +146,13 @@ def measure(way: Way, length: int, seed: int, work: Path) -> dict[str, Any]:
     import bertie
 
     files = {number: work / f"test-{number}-{seed}.jsonl" for number in LENGTHS}
-    model, began = bertie.load(work / f"{way.preset}-{seed}-run", engine="torch"), time.process_time()
+    start = way.folder(work, seed)
+    folder = start.with_name(f"{start.name}-run") / "model"
+    if way.reads:
+        folder = Path(shutil.copytree(folder, start.with_name(f"{start.name}-read"), dirs_exist_ok=True))
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **way.reads}))
+    model, began = bertie.load(folder, engine="torch"), time.process_time()
     most = TRAINED if way.cut else length
     scores = bertie.evaluate(model, files[length], max_length=most, too_long=way.cut or "truncate")
     seconds = time.process_time() - began
@@ -137,7 +160,7 @@ def measure(way: Way, length: int, seed: int, work: Path) -> dict[str, Any]:
     assert peak is not None
     return {
         **{"accuracy": round(scores["accuracy"], 4), "test_s": round(seconds, 1), "peak_bytes": 1024 * int(peak[1])},
-        **json.loads((work / f"{way.preset}-{seed}.json").read_text()),
+        **json.loads(start.with_name(f"{start.name}.json").read_text()),
     }
 
 

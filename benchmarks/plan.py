@@ -21,7 +21,7 @@ from bertie.console import console
 from bertie.errors import BertieError
 from bertie.files import user_cache
 from bertie.runs import finetune, pretrain
-from bertie.runs.config import COMMANDS, FinetuneConfig, choose_config_class
+from bertie.runs.config import FinetuneConfig, PretrainConfig, choose_config_class
 from bertie.train import log
 
 CLOCKS = {"wall": ("seconds", time.monotonic), "cpu": ("cpu_s", time.process_time)}
@@ -34,7 +34,7 @@ def measure(files: Sequence[Path], *, trial: float, clock: str = "wall") -> Iter
     when a command fails.
     """
     for file in files:
-        command = COMMANDS[choose_config_class(configs.read_yaml(file))]
+        command = "pretrain" if choose_config_class(configs.read_yaml(file)) is PretrainConfig else "finetune"
         console.say(f"{file.stem}: {command}")
         with tempfile.TemporaryDirectory(prefix="bertie-bench-") as work:
             asked = json.dumps({"file": str(file), "trial": trial, "clock": clock})

@@ -104,6 +104,7 @@ LEVERS: Mapping[str, Lever] = {
         phases=tuple({"objectives": {"mlm": {"rate": rate}}} for rate in (0.3, 0.25, 0.2, 0.15))  # type: ignore[arg-type]
     ),
     "whole words masked": Lever({"objectives": {"mlm": {"masking": "whole_word"}}}),
+    "z-loss": Lever({"objectives": {"mlm": {"z_loss": 1e-4}}}),
     "replaced tokens": Lever(
         {
             "model": "electra-small-discriminator",

@@ -551,6 +551,34 @@ def speedrun(korean: bool, minutes: str, threads: str) -> str:
     return table(heads, cells) + f"\n{many} a row, {first['machine']}, {first['date']}: `{command}`\n" + note
 
 
+def cross_lingual(korean: bool) -> str:
+    """One row for each model and what it learned from: the score in Korean by task."""
+    rows: defaultdict[tuple[str, str], defaultdict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in lines("cross_lingual"):
+        rows[row["model"], row["learned"]][row["task"]].append(row)
+    tasks = {row["task"]: row["metric"] for row in lines("cross_lingual")}
+    learned = {
+        "English": "영어",
+        "few Korean": "한국어 조금",
+        "English and few": "영어와 한국어 조금",
+        "Korean": "한국어",
+    }
+    cells = []
+    for (model, way), some in rows.items():
+        train = max(run["train"] for runs in some.values() for run in runs)
+        scores = (mean_cell([run["score"] for run in some[task]]) if task in some else "-" for task in tasks)
+        seeds = max(map(len, some.values()))
+        cells.append((f"`{model}`", learned[way] if korean else way, f"{train:,}", *scores, str(seeds)))
+    heads = ("model", "learned from", "examples", *(f"{task}, {metric}" for task, metric in tasks.items()), "seeds")
+    if korean:
+        names = {"sentiment": "감성 분석, 정확도", "similarity": "유사도, Spearman", "parts of speech": "품사, 정확도"}
+        heads = ("모델", "학습한 언어", "예제", *(names[task] for task in tasks), "시드")
+    last = lines("cross_lingual")[-1]
+    return (
+        f"{table(heads, cells)}\n{last['machine']}, {last['date']}: `python -m benchmarks.cross_lingual --data DATA`\n"
+    )
+
+
 def recommend(korean: bool, data: str) -> str:
     """One row for each way to recommend: recall at 10 for known and for new items."""
     del korean
@@ -592,6 +620,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "long-documents": long_documents,
     "prepositions": prepositions,
     "speedrun": speedrun,
+    "cross-lingual": cross_lingual,
     "recommend": recommend,
 }
 

@@ -55,8 +55,7 @@ class BertieError(Exception):
 
     def __str__(self) -> str:
         """Both, with options as the command line has them, or as arguments of Python."""
-        text = f"{self.message} {self.hint}".strip()
-        return text if speech.shell else in_python(text)
+        return in_python(f"{self.message} {self.hint}".strip())
 
 
 @dataclass
@@ -78,13 +77,16 @@ OPTION = re.compile(rf"(?<![\w`./-])(?:--([a-z]+(?:-[a-z]+)*)|-(o|c)\b){VALUE}")
 SHORT = {"o": "output", "c": "config"}
 _FLAGS = ("overwrite", "keep_best", "few_shot", "excel", "multi", "int8", "unsafe", "no_embed", "dry_run", "force")
 _PAIRS = re.compile(r"[^=,]+=[^=,]+(?:,[^=,]+=[^=,]+)*")
+TWICE = re.compile(r"`(\w+)=([^`]+)` `\1=([^`]+)`")
 NO_VALUES = re.compile(
     r"(?:for|with|too?|works?|and|or|is|are|has|needs|measures|makes|names|takes|exclude|without|in|of|cannot|could|reverses|reads)$"
 )
 
 
 def in_python(message: str) -> str:
-    """Returns a message with the options of commands as arguments: --text COLUMN is `text=COLUMN`."""
+    """Returns a message with the options of commands as arguments, outside a shell: --text COLUMN is `text=COLUMN`."""
+    if speech.shell:
+        return message
 
     def argument(match: re.Match[str]) -> str:
         name, value = SHORT.get(match[2] or "") or match[1].replace("-", "_"), match[3]
@@ -94,12 +96,15 @@ def in_python(message: str) -> str:
             return f"`{name}`" + (f" {value}" if value else "")
         if _PAIRS.fullmatch(value):
             value = str(dict(pair.split("=") for pair in value.split(",")))
+        elif name in ("columns", "perturb", "probes") and not value.isupper():
+            value = str(value.strip("'\"").split(","))
         elif not (value.isupper() or value[0] in "'\"" or value.replace(".", "", 1).isdigit()):
             value = repr(value)
         return f"`{name}={value}`"
 
     parts = COMMAND.split(AGAIN.sub(r"\1 call", message))
-    return "".join(part if number % 2 else OPTION.sub(argument, part) for number, part in enumerate(parts))
+    options = (part if number % 2 else OPTION.sub(argument, part) for number, part in enumerate(parts))
+    return TWICE.sub(r"`\1=[\2, \3]`", "".join(options))
 
 
 class Diverged(BertieError, code="diverged"):
@@ -291,13 +296,12 @@ def arguments(*options: str, **others: str) -> Callable[[Callable[_P, _T]], Call
                 said = f"Did you mean {others[unknown]!r}?" if unknown in others else nearest(unknown, known)
                 raise UsageError(f"{name}() has no argument {unknown!r}. {said}")
             for one, value in {**dict(zip(hints, args, strict=False)), **kwargs}.items():
-                hint = hints.get(one, object)
-                if not _fits(value, hint):
-                    own = type(value).__module__ == "builtins"
-                    shown = reprlib.repr(value) if own else f"a {type(value).__name__}"
+                if not _fits(value, hint := hints.get(one, object)):
+                    shown = reprlib.repr(value) if type(value).__module__ == "builtins" else f"a {type(value).__name__}"
                     kinds = " or ".join(dict.fromkeys(_words(hint)))
-                    column = type(value) is int and _fits(str(value), hint)
-                    said = f" Pass {str(value)!r}." if column else ""
+                    parts = [value] if "=" in str(value) else str(value).split(",")
+                    other = str(value) if type(value) is int else parts
+                    said = f" Pass {other!r}." if type(value) in (int, str) and _fits(other, hint) else ""
                     raise UsageError(f"{name}(): {one} is {shown}; {kinds} was expected.{said}")
             return function(*args, **kwargs)
 
@@ -334,7 +338,8 @@ def _fits(value: object, hint: object) -> bool:
         return True
     if kind not in KINDS:
         return not isinstance(kind, type) or getattr(kind, "_is_protocol", False) or isinstance(value, kind)
-    if (isinstance(value, bool) and kind in (int, float)) or isinstance(value, bytes):
+    no = str if kind is Sequence else bool if kind in (int, float) else bytes  # a text is no list of its letters
+    if isinstance(value, (bytes, no)):
         return False
     parts = value if isinstance(value, list | tuple) and kind is Sequence and get_args(hint) else ()
     return isinstance(value, KINDS[kind][0]) and all(_fits(part, get_args(hint)[0]) for part in parts)

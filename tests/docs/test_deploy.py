@@ -20,11 +20,13 @@ import typer
 import yaml
 
 from bertie.apps.cli.table import app
+from bertie.apps.serve.errors import STATUS_CODES
 from bertie.apps.serve.metrics import Metrics
 from bertie.console import console
 
 pytest.importorskip("starlette")
 DEPLOY = Path(__file__).parents[2] / "deploy"
+DOCS, SOURCE = DEPLOY.parent / "docs", DEPLOY.parent / "src" / "bertie"
 ROOT_COMMAND: Any = typer.main.get_command(app)
 
 
@@ -34,6 +36,15 @@ def check_command(words: list[str]) -> None:
     before = vars(console.verbosity).copy()
     ROOT_COMMAND.commands[words[0]].make_context(words[0], words[1:])
     vars(console.verbosity).update(before)
+
+
+@pytest.mark.parametrize("page", ["serving.md", "serving.ko.md"])
+def test_the_page_lists_every_status_of_an_error(page: str) -> None:
+    sources = [path.read_text() for path in (SOURCE / "apps" / "serve").glob("*.py")]
+    sent = {int(status) for text in sources for status in re.findall(r"\bstatus=(\d{3})\b", text)}
+    listed = {int(status) for status in re.findall(r"^\| (\d{3}) \|", (DOCS / page).read_text(), re.M)}
+    assert 421 in sent
+    assert listed == sent | {*STATUS_CODES.values()}
 
 
 def instructions() -> list[tuple[str, str]]:

@@ -57,6 +57,12 @@ def test_a_number_that_rounds_to_zero_has_no_sign():
         assert not spec.findall(path.read_text(encoding="utf-8")), f"{path}: write :z.3f"
 
 
+def test_comments_of_recipes_name_files_that_exist():
+    for path in [*(ROOT / "recipes").glob("*.yaml"), *(ROOT / "src").rglob("*.yaml")]:
+        for name in re.findall(r"(?:docs|benchmarks|recipes)/[\w/-]+\.\w+", path.read_text(encoding="utf-8")):
+            assert (ROOT / name).exists(), f"{path} names {name}"
+
+
 def prose(text: str) -> str:
     """A page without code, links' targets, pictures and comments."""
     text = re.sub(r"```.*?```|<!--.*?-->|`[^`\n]+`", " X ", text, flags=re.DOTALL)

@@ -1,5 +1,7 @@
 """The chunked loss over a vocabulary against the plain one: values and gradients."""
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,9 +12,11 @@ from bertie.models.vocabulary_loss import linear_cross_entropy
 N, V, H = 37, 203, 16
 
 
-def plain(hidden, weight, bias, targets):
+def plain(hidden, weight, bias, targets, z_loss=0.0):
     logits = F.linear(hidden, weight, bias)
-    return F.cross_entropy(logits, targets, reduction="sum"), (logits.argmax(1) == targets).sum()
+    penalty = logits.logsumexp(1).square()[targets >= 0].sum()
+    total = F.cross_entropy(logits, targets, reduction="sum", ignore_index=-1) + z_loss * penalty
+    return total, (logits.argmax(1) == targets).sum()
 
 
 def values_and_gradients(function, scale=0.25):
@@ -22,16 +26,18 @@ def values_and_gradients(function, scale=0.25):
         x.requires_grad_()
     targets = torch.randint(0, V, (N,))
     targets[:10] = F.linear(inputs[0], inputs[1], inputs[2]).argmax(1)[:10]
+    targets[-2:] = -1
     total, correct = function(*inputs, targets)
     (total * scale).backward()
     return total.detach(), correct, [x.grad for x in inputs]
 
 
+@pytest.mark.parametrize("z_loss", [0, 1e-3])
 @pytest.mark.parametrize("rows_at_a_time", [1, 5, N, 1000])
-def test_equals_plain_cross_entropy(monkeypatch, rows_at_a_time):
+def test_equals_plain_cross_entropy(monkeypatch, rows_at_a_time, z_loss):
     monkeypatch.setattr(loss, "CHUNK_LOGITS", rows_at_a_time * V)
-    total, correct, gradients = values_and_gradients(linear_cross_entropy)
-    wanted, wanted_correct, wanted_gradients = values_and_gradients(plain)
+    total, correct, gradients = values_and_gradients(partial(linear_cross_entropy, z_loss=z_loss))
+    wanted, wanted_correct, wanted_gradients = values_and_gradients(partial(plain, z_loss=z_loss))
     torch.testing.assert_close(total, wanted, rtol=1e-6, atol=0)
     assert int(correct) == int(wanted_correct) >= 10
     for got, want in zip(gradients, wanted_gradients, strict=True):

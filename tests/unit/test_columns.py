@@ -273,6 +273,29 @@ def table(path: Path, names: str, row: str) -> Path:
 FAST = ("epochs=1", "max_length=16", "train.precision=fp32", "train.batch_size=8")
 
 
+@pytest.mark.parametrize(
+    ("task", "text", "label"),
+    [
+        ("sequence", ["eins"], "klasse"),
+        ("sequence", ["eins", "zwei"], "klasse"),
+        ("regression", ["eins", "zwei"], "zahl"),
+        ("rank", ["eins", "zwei"], "klasse"),
+        ("embed", ["eins", "zwei"], "zahl"),
+        ("choice", ["eins", "zwei", "drei", "vier"], "nummer"),
+        ("choice", ["eins", "zwei", "drei", "vier"], "name"),
+    ],
+)
+def test_columns_of_any_task_are_remembered(task: str, text: list[str], label: str, start: Path) -> None:
+    first, second, third, fourth = (sentences(seed=seed) for seed in range(4))
+    rows = pd.DataFrame({"eins": first, "zwei": second, "drei": third, "vier": fourth, "klasse": HALF})
+    rows = rows.assign(zahl=[i % 5 for i in range(60)], nummer=[i % 3 for i in range(60)])
+    rows["name"] = rows.nummer.map(["zwei", "drei", "vier"].__getitem__)
+    quick = {"epochs": 1, "max_length": 16, "settings": {"baselines": False, "label_check": "none"}}
+    model = finetune(start, rows, task=task, text=text, label=label, **quick).model
+    assert model.predict(rows).labels == model.predict(rows, text=text).labels
+    assert model.evaluate(rows) == model.evaluate(rows, text=text, label=label)
+
+
 def test_a_template_is_remembered(start: Path, tmp_path: Path, bertie: CommandLine) -> None:
     file = table(tmp_path / "a.csv", "title,body,kind", "{0},{1} {0} {1} {0} {1} {0} {1} {0} {1} {0},{2}")
     arguments = ("--text", "{title}. {body}", "--label", "kind", "-o", tmp_path / "run", *FAST)

@@ -134,6 +134,8 @@ def test_what_falls_short_is_not_written(folder, tmp_path, bertie, monkeypatch):
     code, _, err = bertie("compress", folder, "--texts", tmp_path / "texts.txt", "-o", tmp_path / "int8")
     assert code == 3
     assert "misses the quality threshold" in err
+    assert "first percentile" in err
+    assert "(at least 2.0)" in err
     assert not (tmp_path / "int8").exists()
 
 

@@ -102,6 +102,20 @@ WRONG: dict[str, tuple[Callable[[], Any], dict[str, Any], type[BertieError], str
 }
 
 
+@pytest.mark.parametrize("values", [[1.0, 0.0], [True, False]])
+def test_labels_of_a_column_with_gaps_are_those_of_a_file(values: list[object], start: Path, tmp_path: Path) -> None:
+    """pandas has whole numbers with gaps as floats, and writes them so; JSON and CSV write booleans differently."""
+    gaps = changed(label=pandas.Series([*values * 11, None, values[1]]))
+    run = bertie.finetune(start, gaps, **QUICK)
+    assert run.model.labels == (("0", "1") if isinstance(values[0], float) else ("false", "true"))
+    gaps.dropna().to_csv(tmp_path / "rows.csv", index=False)
+    whole = changed(label=[int(values[0] == 1), int(values[1] == 1)] * 12) if isinstance(values[0], float) else ROWS
+    frames = [gaps, tmp_path / "rows.csv", *([whole] if whole is not ROWS else [])]
+    scores = [run.model.evaluate(frame, text="text", label="label") for frame in frames]
+    assert [one.report["unknown_labels"] for one in scores] == [{}] * len(frames)
+    assert scores[0]["accuracy"] == scores[1]["accuracy"]
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_what_cannot_be_learned_is_one_error(name: str, start: Path) -> None:
     make, columns, kind, told = WRONG[name]

@@ -57,6 +57,16 @@ def test_a_label_is_as_probable_as_its_word(folder: Path) -> None:
     assert calibrated.scores == pytest.approx(shares({label: own[label] - empty[label] for label in own}), abs=1e-5)
 
 
+def test_demonstrations_are_read_as_the_examples_are(folder: Path) -> None:
+    named = [{"text": text, "truth": label, "other": label} for text, label in ROWS]
+    coded = [{"text": text, "truth": "01"[label == "yes"], "other": label} for text, label in ROWS]
+    model, both = library.load(folder, device="cpu"), {"pattern": PATTERN, "words": WORDS, "label": "truth"}
+    expected = model.evaluate(ROWS, pattern=PATTERN, words=WORDS, demonstrations=ROWS, shots=1)
+    assert model.evaluate(named, **both, demonstrations=named, shots=1) == expected
+    names = {"0": "no", "1": "yes"}
+    assert model.evaluate(coded, **both, label_names=names, demonstrations=coded, shots=1) == expected
+
+
 def test_a_prompt_that_is_too_long_keeps_its_end(folder: Path) -> None:
     model = library.load(folder, device="cpu")
     (long,) = model.predict(["c a" * 30], pattern=PATTERN, words=WORDS, max_length=16)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 import bertie
+from bertie.errors import UnknownLabel
 from bertie.metrics.base import called, summarize_metrics, undefined
 from bertie.metrics.confusion import Confusion, leading, rarest
 from bertie.metrics.numbers import Numbers
@@ -103,3 +104,15 @@ def test_tuning_names_the_label(model: Path, table: Path, tmp_path: Path, bertie
     out = bertie.good("tune", model, "--train", table, "--positive", "bad_one", "-o", run, *vary, *FAST[:3])
     assert "f1 of 'bad_one'" in out
     assert "f1 of &#x27;bad_one&#x27;" in (run / "report.html").read_text()
+
+
+@pytest.mark.parametrize("labels", ["xy", "xyz"])
+def test_a_threshold_of_a_call_is_that_of_its_positive_label(labels: str, tmp_path: Path) -> None:
+    rows = [(f"a {letter}", label) for letter in "abcdefghij" for label in labels]
+    model = bertie.finetune(toy_model(tmp_path / "m", "abcdefghij"), rows, epochs=1, max_length=8).model
+    for label in labels:
+        for threshold, count in ((0.0, len(rows)), (1.0, 0)):
+            confusion = model.evaluate(rows, positive=label, threshold=threshold).confusion
+            assert sum(row[label] for row in confusion.values()) == count, (label, threshold)
+    with pytest.raises(UnknownLabel, match="'w' does not exist"):
+        model.evaluate(rows, positive="w", threshold=0.5)

@@ -10,7 +10,7 @@ from bertie.apps.search.readers import Reading, read_documents
 from bertie.errors import DataError, UsageError
 from bertie.io.lines import BadRecord
 from bertie.io.questions import MISPLACED, place_answers, questions
-from bertie.io.table_format import TableFormat
+from bertie.io.table_format import Columns, TableFormat
 from bertie.io.tagged import sentences
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.span import SpanTask
@@ -240,6 +240,17 @@ def test_an_annotated_row_without_a_text_says_so(tmp_path, text, reason):
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": text, "entities": [[0, 4, "PER"]]}) + "\n")
     assert [*TaggingTask.rows(path, TableFormat())] == [BadRecord(1, reason)]
+
+
+def test_words_and_tags_may_have_other_names(tmp_path):
+    path = write(tmp_path, "a.jsonl", '{"worte": ["Ada", "sails"], "marken": ["B-PER", "O"], "id": 7}\n')
+    (row,) = sentences(path, TableFormat.of(("worte",), "marken", keep=True))
+    assert (row.texts, row.label) == (("Ada sails",), ("B-PER", "O"))
+    assert row.source == {"worte": ["Ada", "sails"], "marken": ["B-PER", "O"], "id": 7}
+    remembered = TableFormat(columns=Columns(usual_text=("worte",), usual_label="marken"))
+    assert [one.label for one in sentences(path, remembered)] == [row.label]
+    usual = write(tmp_path, "b.jsonl", '{"tokens": ["Bo"], "tags": ["O"]}\n')
+    assert [one.texts for one in sentences(usual, remembered)] == [("Bo",)]
 
 
 def test_the_text_of_a_row_without_tokens_may_have_another_name(tmp_path):

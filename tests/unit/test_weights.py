@@ -16,6 +16,7 @@ from bertie.models.codec import WeightTable
 from bertie.models.heads.sequence import PairHead, SequenceHead
 from bertie.models.heads.vocabulary import MaskedLMHead
 from bertie.models.saving import check_vocabulary
+from toys import toy_writer
 
 SIZES = {"vocab_size": 50, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
 
@@ -311,6 +312,12 @@ def test_weights_of_the_encoder_that_nothing_reads_are_told(folder, capsys):
     save_file({**tensors, name.replace("key", "pos_key"): weight.clone()}, folder / "model.safetensors")
     families.load(folder)
     assert "the encoder does not read these weights" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_decoder_is_no_part_of_the_encoder(tmp_path, capsys):
+    """T5's tags and vectors are those of its encoder alone."""
+    families.load(toy_writer(tmp_path / "t5", "t5"), heads={})
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("names", [[], ["module." * 200_000], ["model.module._orig_mod.x"], ["model"], ["", "model."]])

@@ -20,7 +20,6 @@ from bertie.infer.predict import Predictor
 from bertie.infer.texts import each_row
 from bertie.io import memory
 from bertie.io.lines import BadRecord
-from bertie.io.memory import RowsInput
 from bertie.io.table_format import TableFormat
 from bertie.io.tables import Example, SkipReport, stream_examples
 from bertie.metrics.base import baseline_notes, undefined, wilson, with_intervals
@@ -108,7 +107,8 @@ class LabeledRows:
     def format(self) -> TableFormat:
         """The format of the rows."""
         source, names = self.source, {str(label): str(name) for label, name in self.label_names.items()}
-        own = (source.text, self.label, source.columns, source.encoding, source.format)
+        kind = source.format if memory.is_path(source.rows) else "jsonl"
+        own = (source.text, self.label, source.columns, source.encoding, kind)
         return TableFormat.of(*own, label_names=names, label_separator=self.label_separator, weight=self.weight)
 
 
@@ -148,14 +148,11 @@ class Measures:
                 check_new_file(path, overwrite=self.overwrite)
 
 
-def demonstrations_of(rows: RowsInput, shots: int | None, text: str | Sequence[str]) -> list[Example]:
+def demonstrations_of(rows: LabeledRows, shots: int | None) -> list[Example]:
     """Returns labeled examples, or `shots` of each label. Raises DataError where there are none or fewer."""
-    labeled = LabeledRows(TextSource.of(rows, text, (), "utf-8", ""))
-    format = labeled.format
-    with memory.open_as("demonstrations", rows) as path:
-        if memory.in_memory(path):
-            format = replace(format, file=replace(format.file, kind="jsonl"))
-        examples = [one for one in stream_examples(path, format) if isinstance(one, Example) and one.label is not None]
+    with memory.open_as("demonstrations", rows.source.rows) as path:
+        read = stream_examples(path, rows.format)
+        examples = [one for one in read if isinstance(one, Example) and one.label is not None]
     if not examples:
         raise NoRows("The demonstrations have no labeled example.")
     if shots is None:
@@ -172,8 +169,8 @@ def measured_scores(predictor: Predictor, examples: LabeledRows, measures: Measu
     source, format = examples.source, examples.format
     task, metrics = predictor.task, predictor.task.metrics
     if examples.data:
-        path, format = DATASETS[examples.data].table_for(examples.split, examples.data_dir, format)
-        source = replace(source, rows=path)
+        file, format = DATASETS[examples.data].table_for(examples.split, examples.data_dir, format)
+        source = replace(source, rows=file)
         task, metrics = DATASETS[examples.data].scored(task)
     if measures.positive:
         task = with_positive(task, measures.positive)
@@ -182,10 +179,8 @@ def measured_scores(predictor: Predictor, examples: LabeledRows, measures: Measu
     if measures.against:  # what is wrong with the second is said before the first is measured
         check_comparable(predictor, measures.against)
     check_perturbations(predictor, measures.perturb)
-    with memory.open_as("examples", source.rows, row_of=task.row_of) as path_of_rows:
-        if memory.in_memory(path_of_rows):
-            format = replace(format, file=replace(format.file, kind="jsonl"))
-        return _scores(predictor, path_of_rows, format, source, metrics, measures)
+    with memory.open_as("examples", source.rows, row_of=task.row_of) as path:
+        return _scores(predictor, path, format, source, metrics, measures)
 
 
 def check_perturbations(predictor: Predictor, names: Sequence[str]) -> None:
@@ -262,20 +257,16 @@ def difference_between(
     one of the models cannot read are skipped for both. Raises UsageError as `check_comparable`.
     """
     check_comparable(a, b)
-    streams = [
-        [answer for _, answer in one.stream(one.task.rows(path, one.pipeline.reading(format)))] for one in (a, b)
-    ]
-    examples = list(a.task.rows(path, a.pipeline.reading(format)))
+    first, second = ([*one.stream(one.task.rows(path, one.pipeline.reading(format)))] for one in (a, b))
     rows = [
-        (example, answers[0], answers[1])
-        for example, *answers in zip(examples, *streams, strict=True)
-        if isinstance(example, Example)
-        and example.label is not None
-        and not any(isinstance(x, BadRecord) for x in answers)
+        (row, one, other)
+        for (row, one), (_, other) in zip(first, second, strict=True)
+        if isinstance(row, Example) and row.label is not None
+        if not isinstance(one, BadRecord) and not isinstance(other, BadRecord)
     ]
     if not rows:
         raise NoRows(f"{path} contains no labeled example that both models can read.")
 
-    left_out = len(examples) - len(rows)
-    notes = [f"{left_out:,} of {len(examples):,} rows skipped: not readable for both models"] if left_out else []
+    left_out = len(first) - len(rows)
+    notes = [f"{left_out:,} of {len(first):,} rows skipped: not readable for both models"] if left_out else []
     return PairedDifference.of_rows(a.task, b.task, rows), notes

@@ -114,7 +114,7 @@ class Model(ModelHandle):
         texts: RowsInput,
         *,
         output: None = None,
-        ensemble: "Sequence[Model | str | PathLike[str]]" = (),
+        ensemble: Sequence["Model | str | PathLike[str]"] = (),
         **options: Unpack[PredictOptions],
     ) -> Predictions: ...
     @overload
@@ -123,7 +123,7 @@ class Model(ModelHandle):
         texts: RowsInput,
         *,
         output: Output | ReceivePrediction,
-        ensemble: "Sequence[Model | str | PathLike[str]]" = (),
+        ensemble: Sequence["Model | str | PathLike[str]"] = (),
         **options: Unpack[PredictOptions],
     ) -> Written: ...
     @arguments(**THEIRS)
@@ -140,7 +140,7 @@ class Model(ModelHandle):
         demonstrations: RowsInput | None = None,
         shots: int | None = None,
         calibrate_prompt: bool = False,
-        ensemble: "Sequence[Model | str | PathLike[str]]" = (),
+        ensemble: Sequence["Model | str | PathLike[str]"] = (),
         head: str = "",
         threshold: float | None = None,
         abstain: float | None = None,
@@ -234,7 +234,7 @@ class Model(ModelHandle):
 
     def _answering(
         self,
-        ensemble: "Sequence[Model | str | PathLike[str]]",
+        ensemble: Sequence["Model | str | PathLike[str]"],
         head: str,
         prompt: "partial[Predictor] | None",
         max_length: int | None,
@@ -266,7 +266,7 @@ class Model(ModelHandle):
         label_names: Mapping[str, str] | None = None,
         weight: str = "",
         positive: str = "",
-        ensemble: "Sequence[Model | str | PathLike[str]]" = (),
+        ensemble: Sequence["Model | str | PathLike[str]"] = (),
         against: "Model | str | PathLike[str] | None" = None,
         perturb: Sequence[str] = (),
         head: str = "",
@@ -345,8 +345,8 @@ class Model(ModelHandle):
             label_separator,
             weight,
         )
-        prompt = _prompt_of(pattern, words, demonstrations, shots, calibrate_prompt, text)
-        predictor = self._answering(ensemble, head, prompt, max_length, too_long).deciding(threshold, abstain)
+        prompt = _prompt_of(pattern, words, demonstrations, shots, calibrate_prompt, text, label, label_names)
+        predictor = self._answering(ensemble, head, prompt, max_length, too_long).deciding(threshold, abstain, positive)
         if (against is not None or perturb) and predictor.abstains:
             what = "against" if against is not None else "perturb"
             raise UsageError(f"`{what}` compares the answers to all rows, and this model abstains. Pass `abstain=0`.")
@@ -858,10 +858,12 @@ def _prompt_of(
     shots: int | None,
     calibrate_prompt: bool,
     text: str | Sequence[str],
+    label: str = "",
+    label_names: Mapping[str, str] | None = None,
 ) -> "partial[Predictor] | None":
     """Returns `fill_in` with a pattern, None without one. Demonstrations, which may be a stream, are read here, once.
 
-    text: their columns of text.
+    text, label, label_names: how they are read.
     """
     if demonstrations is None and shots is not None:
         raise UsageError("`shots` draws from `demonstrations`. Pass both, or omit `shots`.")
@@ -871,7 +873,9 @@ def _prompt_of(
         return None
     if not pattern or not words:
         raise UsageError("Pass `pattern='It was [MASK].'` together with `words=good=great,bad=terrible`.")
-    from bertie.api.evaluating import demonstrations_of
+    from bertie.api.evaluating import LabeledRows, demonstrations_of
 
-    examples = () if demonstrations is None else demonstrations_of(demonstrations, shots, text)
+    source = TextSource.of(() if demonstrations is None else demonstrations, text, (), "utf-8", "")
+    rows = LabeledRows(source, label=label, label_names=label_names or {})
+    examples = () if demonstrations is None else demonstrations_of(rows, shots)
     return partial(fill_in, pattern=pattern, words=words, demonstrations=examples, calibrate_prompt=calibrate_prompt)

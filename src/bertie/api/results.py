@@ -26,8 +26,42 @@ if TYPE_CHECKING:
 _ROWS_SHOWN = 10  # rows of a display
 
 
+class Tabular:
+    """Rows that become a table of other libraries. row_index: of a DataFrame of pandas."""
+
+    row_index: "pandas.Index | None" = None
+
+    def to_dicts(self) -> list[dict[str, object]]:
+        """Returns a dict for each row."""
+        raise NotImplementedError
+
+    def to_arrow(self) -> "pyarrow.Table":
+        """Returns `to_dicts` as a table of Arrow."""
+        import pyarrow
+
+        return pyarrow.Table.from_pylist(self.to_dicts())
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Returns `to_dicts` as a DataFrame of pandas, with the index of the rows where these were of pandas."""
+        import pandas
+
+        return pandas.DataFrame(self.to_dicts(), index=self.row_index)
+
+    def to_polars(self) -> "polars.DataFrame":
+        """Returns `to_dicts` as a DataFrame of polars."""
+        import polars
+
+        return polars.DataFrame(self.to_dicts(), infer_schema_length=None)
+
+    def to_datasets(self) -> "datasets.Dataset":
+        """Returns `to_dicts` as a data set of `datasets`."""
+        import datasets
+
+        return datasets.Dataset.from_list(self.to_dicts())
+
+
 @dataclass(frozen=True, eq=False)
-class Predictions(Sequence[Prediction]):
+class Predictions(Tabular, Sequence[Prediction]):
     """One `Prediction` for each row, in order.
 
     Attributes:
@@ -102,30 +136,6 @@ class Predictions(Sequence[Prediction]):
             table.append(form.joined(row, {}, {name: values.get(name) for name in names}))
         return table
 
-    def to_arrow(self) -> "pyarrow.Table":
-        """Returns `to_dicts` as a table of Arrow."""
-        import pyarrow
-
-        return pyarrow.Table.from_pylist(self.to_dicts())
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Returns `to_dicts` as a DataFrame of pandas, with the index of the rows where these were of pandas."""
-        import pandas
-
-        return pandas.DataFrame(self.to_dicts(), index=self.row_index)
-
-    def to_polars(self) -> "polars.DataFrame":
-        """Returns `to_dicts` as a DataFrame of polars."""
-        import polars
-
-        return polars.DataFrame(self.to_dicts(), infer_schema_length=None)
-
-    def to_datasets(self) -> "datasets.Dataset":
-        """Returns `to_dicts` as a data set of `datasets`."""
-        import datasets
-
-        return datasets.Dataset.from_list(self.to_dicts())
-
     def __repr__(self) -> str:
         labels = [repr(label) for label in self.labels[:_ROWS_SHOWN]]
         more = f", ... {len(self):,} in all" if len(self) > _ROWS_SHOWN else ""
@@ -173,7 +183,7 @@ class Ranked:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class Explanation(Tabular):
     """The words that a prediction rests on.
 
     Attributes:
@@ -198,11 +208,9 @@ class Explanation:
         """Returns everything as JSON values."""
         return {**self.facts}
 
-    def to_pandas(self) -> "pandas.DataFrame":
+    def to_dicts(self) -> list[dict[str, object]]:
         """Returns a row for each word."""
-        import pandas
-
-        return pandas.DataFrame(self.words, columns=["word", "value"])
+        return [{"word": word, "value": value} for word, value in self.words]
 
     def __repr__(self) -> str:
         words = sorted(self.words, key=lambda one: -abs(one[1]))[:3]

@@ -15,7 +15,7 @@ from bertie.api.model import Model, load
 from bertie.api.results import with_interval
 from bertie.api.scores import Scores
 from bertie.console import console
-from bertie.errors import DataError, Stopped, UsageError
+from bertie.errors import DataError, Stopped, UsageError, in_python
 from bertie.files import Json, JsonObject
 from bertie.folders import new_folder
 from bertie.metrics.base import called, undefined
@@ -208,7 +208,7 @@ class Run:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was done with the data: columns that were recognized, rows that were skipped, rows held out ..."""
-        return tuple(self._facts.get("notes", ()))
+        return tuple(map(in_python, self._facts.get("notes", ())))
 
     @property
     def warnings(self) -> list[str]:

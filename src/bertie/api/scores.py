@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from bertie.api.results import html_table, with_interval
+from bertie.api.results import Tabular, html_table, with_interval
+from bertie.errors import in_python
 from bertie.files import Json
 from bertie.metrics.base import called, summarize_metrics, undefined, unknown_labels, verdict
 from bertie.metrics.compare import PairedDifference
 from bertie.metrics.tags import split_tag
 
 if TYPE_CHECKING:
-    import pandas
     from rich.table import Table
 
 _MAX_LABEL_ROWS = 50  # rows of the table of labels
@@ -22,7 +22,7 @@ _FIGURES = ("precision", "recall", "f1", "examples")
 
 
 @dataclass(frozen=True, eq=False)
-class Scores(Mapping[str, float]):
+class Scores(Tabular, Mapping[str, float]):
     """The metrics of a model on labeled examples by name, such as `scores["macro_f1"]`, and the counts.
 
     Attributes:
@@ -80,12 +80,6 @@ class Scores(Mapping[str, float]):
             row = {"metric": called(name, self._facts), "value": self._facts[name], "low": low, "high": high}
             rows.append(row | {one["name"]: one["figures"].get(name) for one in self._facts.get("baselines", ())})
         return rows
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Returns `to_dicts` as a DataFrame of pandas."""
-        import pandas
-
-        return pandas.DataFrame(self.to_dicts())
 
     def __repr__(self) -> str:
         return f"Scores({', '.join(map(with_interval, self.to_dicts()))})"
@@ -157,7 +151,7 @@ class Scores(Mapping[str, float]):
     @property
     def notes(self) -> tuple[str, ...]:
         """What was done with the examples: rows that were left out, a comparison ..."""
-        return tuple(self._facts.get("notes", ()))
+        return tuple(map(in_python, self._facts.get("notes", ())))
 
     @property
     def warnings(self) -> list[str]:
@@ -178,7 +172,7 @@ class Scores(Mapping[str, float]):
         warnings += [] if beats else [sentence]
         if report.get("all_given"):
             warnings.append(f"the model predicts {report['all_given']!r} for every example")
-        return warnings
+        return [*map(in_python, warnings)]
 
 
 def _by_label(per_label: Mapping[str, Mapping[str, float]]) -> list[dict[str, object]]:

@@ -1,6 +1,6 @@
 """`bertie.train_tokenizer` and `bertie.load_tokenizer`: from texts in any form, or from a folder, to a tokenizer."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -139,7 +139,8 @@ def each_line(texts: object, encoding: str = "utf-8") -> Iterator[str]:
     """
     paths = paths_of(texts)
     if paths is None:
-        yield from (str(_text(row)) for row in table_of(texts, labeled=False))
+        rows = table_of(texts, labeled=False)
+        yield from (str(row["text"] if "text" in row else next(iter(row.values()), "")) for row in rows)
         return
     for source in map(Path, paths):
         if source.is_dir():
@@ -157,10 +158,6 @@ def each_line(texts: object, encoding: str = "utf-8") -> Iterator[str]:
                     yield line
         if bad:
             console.warn(f"{source}: skipped {counted(bad, 'line')} not in {encoding}.")
-
-
-def _text(row: Mapping[str, object]) -> object:
-    return row["text"] if "text" in row else next(iter(row.values()), "")
 
 
 def check_lines(source: Path) -> None:

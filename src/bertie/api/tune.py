@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import Unpack
 
 from bertie.api.finetune import FOREIGN_ARGUMENTS, settings_ready
 from bertie.api.model import Model, load
 from bertie.api.options import FinetuneOptions
-from bertie.api.results import html_table
+from bertie.api.results import Tabular, html_table
 from bertie.api.run import at_prompt
 from bertie.console import console
 from bertie.errors import Stopped, UsageError, WrongValue, arguments
@@ -23,15 +23,12 @@ from bertie.runs.layout import MODEL
 from bertie.runs.space import Range, Space, parse_space, published_space
 from bertie.runs.tune_results import verdict_on_best
 
-if TYPE_CHECKING:
-    import pandas
-
 _TRIALS_SHOWN = 10  # trials of a display
 CONFIRMING_SEEDS = 3
 
 
 @dataclass(frozen=True)
-class Search:
+class Search(Tabular):
     """A search, and its trials.
 
     The stop button of a notebook, and Ctrl-C at a prompt, end a search after the step, and return it as it stands.
@@ -102,12 +99,6 @@ class Search:
             }
             for row in self._facts["trials"]
         ]
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Returns `to_dicts` as a DataFrame of pandas."""
-        import pandas
-
-        return pandas.DataFrame(self.to_dicts())
 
     @property
     def title(self) -> str:

@@ -52,18 +52,23 @@ class Fidelity:
     errors: Mapping[str, float] = field(default_factory=dict)
 
     @property
+    def threshold(self) -> tuple[float, float]:
+        """The least first percentile, and the least mean."""
+        if self.bits == 4:
+            return WEIGHTS_FIRST_PERCENTILE, WEIGHTS_MEAN
+        narrow = "avx2" in self.engine or "neon" in self.engine
+        return (NARROW_FIRST_PERCENTILE, NARROW_MEAN) if narrow else (FIRST_PERCENTILE, MEAN)
+
+    @property
     def enough(self) -> bool:
         """Whether the model passes the threshold."""
-        narrow = "avx2" in self.engine or "neon" in self.engine
-        low, mean = (NARROW_FIRST_PERCENTILE, NARROW_MEAN) if narrow else (FIRST_PERCENTILE, MEAN)
-        if self.bits == 4:
-            low, mean = WEIGHTS_FIRST_PERCENTILE, WEIGHTS_MEAN
-        return self.first_percentile >= low and self.mean >= mean
+        return self.first_percentile >= self.threshold[0] and self.mean >= self.threshold[1]
 
     def __str__(self) -> str:
         return (
-            f"cosine similarity to the float model over {self.texts:,} texts, {self.engine}: mean "
-            f"{self.mean:z.5f}, first percentile {self.first_percentile:z.5f}, minimum {self.worst:z.5f}"
+            f"cosine similarity to the float model over {self.texts:,} texts, {self.engine}: mean {self.mean:z.5f} "
+            f"(at least {self.threshold[1]}), first percentile {self.first_percentile:z.5f} (at least "
+            f"{self.threshold[0]}), minimum {self.worst:z.5f}"
         )
 
     @property

@@ -30,7 +30,6 @@ Int64 = NDArray[np.int64]
 
 SHARDS_FORMAT = "bertie shards 1"
 ARRAY_KINDS = {"values": None, "sentences": np.dtype("<i8"), "documents": np.dtype("<i8")}
-COUNTS = ("num_documents", "num_sentences", "num_values")
 HASH_BLOCK = 1 << 20  # bytes under one hash: how closely damage can be placed
 SHARD = 1 << 28  # values after which a shard is closed, at the end of a document
 DType = Literal["uint8", "uint16", "uint32"]

@@ -252,13 +252,13 @@ class Predictor:
             raise NoRows(f"There is no labeled example to evaluate on.{why}")
         return scores
 
-    def deciding(self, threshold: float | None = None, abstain: float | None = None) -> "Predictor":
+    def deciding(self, threshold: float | None = None, abstain: float | None = None, positive: str = "") -> "Predictor":
         """Returns the model with other probabilities from which on a label, or any answer, is given; None: as in
         training.
 
-        Raises UsageError for a task without them, and for what is no probability.
+        positive: the label of the threshold. Raises UsageError for a task without them, and for what is no probability.
         """
-        task = self.task if threshold is None else self.task.with_threshold(threshold)
+        task = self.task if threshold is None else self.task.with_threshold(threshold, positive)
         task = task if abstain is None else task.with_abstain(abstain)
         return self if task is self.task else self.replace(task_or_none=task)
 

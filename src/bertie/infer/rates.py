@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
-from math import isfinite
+from math import inf
 from pathlib import Path
 
 import xxhash
@@ -76,8 +76,4 @@ def _read() -> dict[str, EngineRates]:
     except (BertieError, OSError, AttributeError, TypeError, ValueError):
         return {}
     whole = {"torch fp32", "torch bf16", "native fp32"}
-    return {name: row for name, row in rows.items() if whole <= row.keys() and all(map(_sound, row.values()))}
-
-
-def _sound(rate: float) -> bool:
-    return isfinite(rate) and rate > 0
+    return {name: row for name, row in rows.items() if whole <= row.keys() and all(0 < x < inf for x in row.values())}

@@ -73,18 +73,21 @@ def has_places(path: Path | str, kind: str, format: TableFormat) -> bool:
 
 def objects(kind: str, file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | BadRecord]:
     """Yields the examples of rows of any table. kind: of its rows."""
-    name = (*format.columns.text, "text")[0]
     rows = without_header(rows_of[kind](file, format, where))
     head = [*itertools.islice(rows, _ROWS_SAMPLED)]
     whole = [row for _, row in head if not isinstance(row, BadRecord)]
+    usual = (one for one in format.columns.usual_text if any(one in row for row in whole))
+    name = (*format.columns.text, *usual, "text")[0]
     unit = script_unit(row.get(name) for row in whole)
     offsets = next(filter(None, (_offsets_of(row, name, format) for row in whole)), "characters")
     for number, row in itertools.chain(head, rows):
         if isinstance(row, BadRecord):
             yield row
             continue
-        source, text = source_of(row) if format.keep else None, row.get(name)
-        lack = _lack(row, name)
+        source = source_of(row) if format.keep else None
+        if name != "text" and are_texts(words := row.get(name)):  # a column of words, with a name of its own
+            row = {column: value for column, value in row.items() if column != name} | {"tokens": words}
+        text, lack = row.get(name), _lack(row, name)
         text = None if lack else text
         words = are_texts(row.get("tokens"))
         tagged = words and not format.columns.label and any(row.get(tags) is not None for tags in TAGS)
@@ -130,7 +133,7 @@ def _tagged(
 
     text: has the spaces between the words, if it consists of them.
     """
-    names = (format.columns.label,) if format.columns.label else TAGS
+    names = (format.columns.label,) if format.columns.label else (format.columns.usual_label, *TAGS)
     words, tags = row.get("tokens"), next((row[name] for name in names if row.get(name) is not None), None)
     if words is None:
         raise ValueError

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, time
 from decimal import Decimal
+from functools import partial
 from numbers import Real
 from os import PathLike
 from typing import IO, Any, Protocol, runtime_checkable
@@ -92,7 +93,10 @@ def _table_of_frame(frame: Any) -> Table:
     """Returns the table of a DataFrame or a Series of narwhals."""
     if len(frame.shape) == 1:
         return Table(lambda: ({"text": text} for text in frame))
-    return Table(lambda: frame.iter_rows(named=True))
+    gaps = [one for one in frame.iter_columns() if one.dtype.is_float() and one.is_nan().any()]
+    whole = {one.name for one in gaps if (one.is_nan() | (one % 1 == 0)).all()}  # pandas has such integers as floats
+    rows = partial(frame.iter_rows, named=True)
+    return Table(lambda: (row | {name: int(row[name]) for name in whole if row[name] == row[name]} for row in rows()))
 
 
 def table_of(data: object, *, labeled: bool, row_of: RowOf | None = None) -> Table:

@@ -141,7 +141,8 @@ class LabelNames:
     def for_model(self, labels: Sequence[str], known: Sequence[str]) -> "LabelNames":
         """Returns the names for a file that a model reads: those of the user, or else what the labels mean.
 
-        Labels that are written in another Unicode form are the model's too: names of folders are decomposed on macOS.
+        Labels in another form are the model's too: names of folders are decomposed on macOS, and where a column of
+        pandas has gaps, 1 is 1.0.
 
         Args:
             labels: The labels of the model.
@@ -150,8 +151,14 @@ class LabelNames:
         means = set(self.meanings.values()) <= set(labels) and not set(self.meanings) & set(labels)
         names = self.names or (self.meanings if means else {})
         pairs = [*zip(known, known, strict=True), *names.items()]
-        forms = {form: name for label, name in pairs for form in (normalize("NFC", label), normalize("NFD", label))}
+        forms = {form: name for label, name in pairs for form in _forms(label)}
         return replace(self, names={label: name for label, name in forms.items() if label not in known} | dict(names))
+
+
+def _forms(label: str) -> tuple[str, ...]:
+    whole = (f"{label}.0", label.removesuffix(".0")) if label.removesuffix(".0").lstrip("-").isdecimal() else ()
+    boolean = (label.lower(), label.capitalize()) if label.lower() in ("true", "false") else ()
+    return normalize("NFC", label), normalize("NFD", label), *whole, *boolean
 
 
 @dataclass(frozen=True)

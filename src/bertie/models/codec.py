@@ -122,8 +122,7 @@ ACTIVATIONS: Names = (
     *(("gelu", name) for name in ("gelu", "gelu_python")),
     *(("gelu_tanh", f"gelu_{name}") for name in ("new", "pytorch_tanh", "python_tanh", "fast", "accurate")),
     *(("silu", name) for name in ("silu", "swish")),
-    *((name, name) for name in ("relu", "quick_gelu", "gelu_10", "relu2", "relu6", "leaky_relu", "mish", "laplace")),
-    *((name, name) for name in ("tanh", "sigmoid", "linear")),
+    *((name, name) for name in ("relu", "quick_gelu", "tanh", "sigmoid", "linear")),
 )
 VALUES: Mapping[str, Names] = {"hidden_act": ACTIVATIONS}
 

@@ -29,7 +29,6 @@ from bertie.training_facts import TrainingFacts, read_training_facts
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
 """Heads by name, or a function that makes them from a config (an objective's or task's `heads`)."""
 
-_POOLER = "encoder.pooler.weight"
 MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
 _FEATURES = r"|encoder\.embeddings\.features\."  # but for a model of texts that is to read feature vectors too
 
@@ -84,7 +83,7 @@ def load_variant_model(
             heads_or_own = _own_heads(variant, public, weights, labels, where) if heads is None else heads
             modules = _make(variant, heads_or_own, config)
             # A new head that does not read the pooler leaves it behind, as the classes of transformers do
-            has_pooler = _stored(variant, _POOLER, weights) and not (fresh_heads and modules)
+            has_pooler = _stored(variant, "encoder.pooler.weight", weights) and not (fresh_heads and modules)
             config = config.replace(pooler=_read_pooler(modules) or has_pooler)
             if heads is None and _read_pooler(modules):
                 _check_pooled(variant, config, public, where)
@@ -106,10 +105,10 @@ def load_variant_model(
 
 
 def _warn_of_unread(variant: Variant, weights: WeightsFolder, report: LoadReport, where: str) -> None:
-    """Warns about weights of the encoder that no part of the model reads: it may not be the model that was stored."""
+    """Warns about weights of the encoder, not a decoder, that no part reads: it may not be the model of the file."""
     base, unused = variant.table.base, {*report.unused}
     names = [copies[0].name for public, copies in weights.stored.items() if base and public.startswith(base)]
-    if unread := [name for name in names if name in unused and "pooler" not in name]:
+    if unread := [name for name in names if name in unused and "pooler" not in name and name.split(".")[0] != DECODER]:
         shown = ", ".join(unread[:3]) + (f" ... ({len(unread):,} in all)" if len(unread) > 3 else "")
         console.warn(f"{where}: the encoder does not read these weights, so its answers may be wrong: {shown}")
 

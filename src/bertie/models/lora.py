@@ -30,7 +30,6 @@ TENSORS, OURS = "adapter_model.safetensors", "bertie_adapter.json"
 WRAPPED = "base_model.model."
 COMPANION = "lora"
 EMBEDDING, LAYERS = "encoder.embeddings.word.weight", "encoder.layers."
-TARGET_KINDS = ("attention", "feed_forward", "embeddings")
 TASK_TYPES = {"sequence": "SEQ_CLS", "token": "TOKEN_CLS", "span": "QUESTION_ANS"}
 HEADS_OF = {kind: head for head, kind in TASK_TYPES.items()}
 VARIANTS = ("use_dora", "alpha_pattern", "rank_pattern", "layer_replication", "megatron_config", "use_qalora")

@@ -18,23 +18,29 @@ ALIGNED = 64  # words; BERT's 30,522 are no multiple of 8, which tensor cores' l
 SMALLEST = 1e-38  # probability a target is taken to have at least: a loss of at most 87 nats, never infinity
 
 
-def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def linear_cross_entropy(
+    hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor, *, z_loss: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """Returns the summed cross-entropy of softmax(hidden weight^T + bias), and the number of correct predictions.
 
     hidden (N, H) in the compute dtype, weight (V, H), bias (V,), targets (N,) int64 -> sum in nats, float32 scalar;
     correct, int64 scalar: only the target has the highest logit. Rows of hidden after the last target do not count, nor
     those of negative targets. The gradient is the softmax except for one entry per row, so it is computed in the
     forward pass. The forward pass computes a chunk of predictions at a time and stores no logits.
+
+    z_loss: weight of the squared logarithm of the softmax's denominator, which is added (Chowdhery et al. 2022, 5).
     """
     hidden = with_rows(hidden, rounded(len(hidden)))
     targets = F.pad(targets, (0, len(hidden) - len(targets)), value=-1)
-    total, correct = _LinearCrossEntropy.apply(hidden, weight, bias, targets)  # type: ignore[no-untyped-call]
+    total, correct = _LinearCrossEntropy.apply(hidden, weight, bias, targets, z_loss)  # type: ignore[no-untyped-call]
     return total, correct
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor, targets_N: Tensor) -> Any:
+    def forward(
+        ctx: Any, hidden_NH: Tensor, weight_VH: Tensor, bias_V: Tensor, targets_N: Tensor, z_loss: float
+    ) -> Any:
         w_VH, b_V = _aligned(weight_VH.to(hidden_NH.dtype), bias_V.to(hidden_NH.dtype))
         total = torch.zeros((), device=hidden_NH.device)
         correct = torch.zeros((), dtype=torch.int64, device=hidden_NH.device)
@@ -47,7 +53,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
             target_C1 = probs_CV.gather(1, at_C1)
             probs_CV.scatter_(1, at_C1, -1)  # what is left are the others
             correct += ((target_C1[:, 0] > _row_max(probs_CV)) & (targets_C >= 0)).sum()
-            total -= (target_C1.float().clamp_min(SMALLEST).log() * counts_C1).sum()
+            log_target_C1 = target_C1.float().clamp_min(SMALLEST).log()
+            total -= (log_target_C1 * counts_C1).sum()
+            if z_loss:
+                logit_C1 = (h_CH.float() * w_VH[at_C1[:, 0]]).sum(1, keepdim=True) + b_V[at_C1]
+                log_z_C1 = logit_C1 - log_target_C1
+                total += z_loss * (log_z_C1.square() * counts_C1).sum()
+                target_C1 = target_C1 * (pull_C1 := (1 + 2 * z_loss * log_z_C1).to(h_CH.dtype))
+                probs_CV *= pull_C1
             if any(ctx.needs_input_grad):
                 probs_CV.scatter_(1, at_C1, target_C1 - 1)  # now d loss / d logits, where a target counts
                 grad_hidden.append(probs_CV @ w_VH * counts_C1)
@@ -68,6 +81,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             grad_hidden * grad_total.to(grad_hidden.dtype),
             (grad_weight * grad_total).to(ctx.dtypes[0]),
             (grad_bias * grad_total).to(ctx.dtypes[1]),
+            None,
             None,
         )
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from math import sqrt
 from typing import Any, Literal
 
 import torch
@@ -25,24 +24,8 @@ AttentionPlan = Tensor | LayoutGroups | Varlen | WindowMask | Distances | Views 
 padding, a window, distances, or rotary positions."""
 
 
-def _quick_gelu(x: Tensor) -> Tensor:  # functions with names, so that a model can be pickled
+def _quick_gelu(x: Tensor) -> Tensor:  # a function with a name, so that a model can be pickled
     return x * (1.702 * x).sigmoid()
-
-
-def _gelu_10(x: Tensor) -> Tensor:
-    return F.gelu(x).clamp(-10, 10)
-
-
-def _relu2(x: Tensor) -> Tensor:
-    return F.relu(x).square()
-
-
-def _laplace(x: Tensor) -> Tensor:
-    return 0.5 * (1 + ((x - 0.707107) / (0.282095 * sqrt(2))).erf())
-
-
-def _linear(x: Tensor) -> Tensor:
-    return x
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -50,17 +33,10 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "silu": F.silu,
-    # the rest of transformers' table (activations.py)
     "quick_gelu": _quick_gelu,
-    "gelu_10": _gelu_10,
-    "relu2": _relu2,
-    "relu6": F.relu6,
-    "leaky_relu": F.leaky_relu,
-    "mish": F.mish,
-    "laplace": _laplace,
     "tanh": torch.tanh,
     "sigmoid": torch.sigmoid,
-    "linear": _linear,
+    "linear": torch.positive,
 }
 GATES: dict[str, Callable[[Tensor], Tensor]] = {  # act(gate) * up, Shazeer 2020
     "geglu": partial(F.gelu, approximate="tanh"),  # the tanh, as in T5 1.1

@@ -50,7 +50,7 @@ class MaskedLM(Objective):
     name: ClassVar[str] = "mlm"
     on_tokens: ClassVar[bool] = True
     label_axes: ClassVar[Mapping[str, LabelAxis]] = {"mlm_positions": "position", "mlm_targets": "prediction_target"}
-    whole_run: ClassVar[tuple[str, ...]] = ("weight",)
+    whole_run: ClassVar[tuple[str, ...]] = ("weight", "z_loss")
 
     rate: Rates = 0.15
     """Fraction of a sequence's tokens, including special tokens, that are predicted. It may change during the run
@@ -70,6 +70,9 @@ class MaskedLM(Objective):
     epoch. Source: Liu et al. 2019, 4.1; 10 in google-research/bert, create_pretraining_data.py."""
     weight: float = 1.0
     """Weight of this loss. Source: DistilBERT's code: 2, with a teacher."""
+    z_loss: float = 0.0
+    """Weight of a penalty, in training only: the squared logarithm of the softmax's denominator, which keeps logits
+    small. Source: Chowdhery et al. 2022, 5: 1e-4."""
 
     def __post_init__(self) -> None:
         if len(self.replace) != 3 or min(self.replace) < 0 or not np.isclose(sum(self.replace), 1):
@@ -80,6 +83,8 @@ class MaskedLM(Objective):
             raise WrongValue(
                 f"mlm.weight is {self.weight}; it must be above 0. To remove the objective, set objectives.mlm=null."
             )
+        if not 0 <= self.z_loss < 1:
+            raise WrongValue(f"mlm.z_loss is {self.z_loss}; it must be at least 0 and below 1.")
         for name in ("max_predictions", "duplicates"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise WrongValue(f"mlm.{name} is {getattr(self, name)}; it must be 1 or more, or null.")
@@ -143,5 +148,6 @@ class MaskedLM(Objective):
         targets_N = batch.labels["mlm_targets"]
         hidden_NH = output.at(batch.labels["mlm_positions"])
         head = model.vocabulary_head("mlm")
-        total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
+        z_loss = self.z_loss if model.training else 0.0
+        total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N, z_loss=z_loss)
         return {"mlm": LossTerm(total, len(targets_N), correct, self.weight)}

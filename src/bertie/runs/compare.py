@@ -30,7 +30,6 @@ from bertie.runs.verify import run_config
 from bertie.settings import flatten
 from bertie.train import log
 
-_SEED = "train.seed"
 INTERVALS = "Intervals are 95% confidence intervals of the mean over seeds (t distribution)."
 
 
@@ -253,7 +252,7 @@ def _final(folder: Path, lines: Sequence[Json]) -> dict[str, float]:
 def _differing(runs: Sequence[RunComparison]) -> list[str]:
     flat = [run.settings for run in runs]
     keys = {key: None for one in flat for key in one if key not in OF_FOLDS or all(key in each for each in flat)}
-    return [key for key in keys if len({setting_text(one.get(key)) for one in flat}) > 1 and key != _SEED]
+    return [key for key in keys if len({setting_text(one.get(key)) for one in flat}) > 1 and key != "train.seed"]
 
 
 def _seeds(one: Json, shown: Callable[[float], str] = number) -> str:

@@ -387,9 +387,6 @@ class FinetuneConfig(LabeledFiles):
         return self.model_copy(update={"optim": unset})
 
 
-COMMANDS = {PretrainConfig: "pretrain", FinetuneConfig: "finetune"}
-
-
 def choose_config_class(settings: Mapping[str, object]) -> type[PretrainConfig] | type[FinetuneConfig]:
     """Returns which run some settings are of: fine-tuning where one of them only fine-tuning has."""
     only = FinetuneConfig.model_fields.keys() - PretrainConfig.model_fields.keys()

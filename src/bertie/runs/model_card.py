@@ -200,12 +200,8 @@ def _named(config: FinetuneConfig) -> str:
 def _objectives(objectives: Mapping[str, Mapping[str, object] | None]) -> Iterator[str]:
     for name, options in objectives.items():
         if options is not None:
-            settings = ", ".join(f"{key} {_short(value)}" for key, value in options.items())
+            settings = ", ".join(f"{k} {Path(v).name if isinstance(v, str) else v}" for k, v in options.items())
             yield f"{name} ({settings})" if settings else name
-
-
-def _short(value: object) -> str:
-    return Path(value).name if isinstance(value, str) else str(value)
 
 
 def _optimizer(config: PretrainConfig | FinetuneConfig) -> _Rows:

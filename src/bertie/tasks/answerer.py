@@ -239,8 +239,8 @@ class Answerer(ABC):
         """Returns the files of answers by id: suffix of the file name -> key of `Prediction.as_json`."""
         return {"": self.csv_columns[0]}
 
-    def with_threshold(self, threshold: float) -> Self:
-        """Returns the task with another threshold. Raises UsageError for a task without thresholds."""
+    def with_threshold(self, threshold: float, label: str = "") -> Self:
+        """Returns the task with another threshold, that of a label. Raises UsageError for a task without thresholds."""
         raise UsageError("The answers of this model have no threshold. Omit threshold.")
 
     def with_abstain(self, abstain: float) -> Self:

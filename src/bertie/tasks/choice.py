@@ -68,17 +68,18 @@ class ChoiceTask(Task):
         `columns.text` names them: the context first, then the choices.
         """
         context: tuple[str, ...] = next((group for group in (*BEGUN, *CONTEXTS) if set(group) <= set(names)), ())
-        choices = tuple(name for name in names if _CHOICE_COLUMN.fullmatch(name))
-        further = _CHOICE_COLUMN if choices and not columns.text[1:] else None
-        choices = choices or tuple(name for name in _LISTS if name in names)[:1]
-        if columns.text:
-            context, choices = columns.text[:1], columns.text[1:] or choices
+        text = columns.text or (columns.usual_text if {*columns.usual_text} <= {*names} else ())
+        further = _CHOICE_COLUMN if any(map(_CHOICE_COLUMN.fullmatch, names)) and not text[1:] else None
+        choices = tuple(filter(_CHOICE_COLUMN.fullmatch, names)) or tuple(name for name in _LISTS if name in names)[:1]
+        if text:
+            context, choices = text[:1], text[1:] or choices
         elif not context or not choices:
             raise DataError(
                 f"{where}: context and choices were not recognized among {', '.join(map(repr, names))}.",
                 hint="Pass --text CONTEXT --text CHOICE --text CHOICE ...",
             )
-        label = columns.label or next((name for name in LABEL_COLUMNS if name in names), "")
+        usual = filter(None, (columns.usual_label, *LABEL_COLUMNS))
+        label = columns.label or next(filter(names.__contains__, usual), "")
         for name in (*context, *choices, *((label,) if columns.labelled else ())):
             if name not in names:
                 raise MissingColumn(f"{where} has no column {name or 'label'!r}. {nearest(name, names)}")

@@ -293,7 +293,7 @@ class MultiLabelTask(TabularTask, CalibratedTask):
         choices = {label: choose_threshold(scores, truth, self.optimize or "f1") for label, scores, truth in columns}
         return replace(self, thresholds=tuple(one.threshold for one in choices.values())).with_choices(choices)
 
-    def with_threshold(self, threshold: float) -> Self:
+    def with_threshold(self, threshold: float, label: str = "") -> Self:
         """Returns the task with one threshold for all labels."""
         check_threshold(threshold)
         return replace(self, threshold=threshold, thresholds=())

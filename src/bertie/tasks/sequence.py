@@ -185,14 +185,14 @@ class SequenceTask(TabularTask, CalibratedTask):
     def threshold_label(self) -> str:
         """The label that a threshold is for. Raises UsageError where none of several labels is chosen."""
         if not self.threshold_of and not self.positive and len(self.labels) > 2:
-            raise UsageError(
-                f"A threshold is for one label, and there are {len(self.labels):,}. Name it: --positive LABEL."
-            )
+            several = f"A threshold is for one label, and there are {len(self.labels):,}."
+            raise UsageError(f"{several} Name it in training or evaluation: --positive LABEL.")
         return self.threshold_of or self.positive or self.labels[1]
 
-    def with_threshold(self, threshold: float) -> Self:
-        """Returns the task with another threshold of the label's probability."""
-        return replace(self, threshold=threshold)
+    def with_threshold(self, threshold: float, label: str = "") -> Self:
+        """Returns the task with another threshold of the probability of a label; "": of its own one."""
+        positive, own = label or self.positive, label or self.threshold_of
+        return replace(self, threshold=threshold, positive=positive, threshold_of=own)
 
     def with_abstain(self, abstain: float) -> Self:
         """Returns the task that gives no answer where the probability of the label is below `abstain`."""

@@ -249,15 +249,16 @@ INLINE void turn(T* x, int size, int D, const float* turns) {
             store_as(one, a * c - b * s), store_as(two, b * c + a * s);
         }
 }
+// These two are functions of their own: inside others, GCC has too few registers for them on AVX2 (6% of all in int8)
 template <class P, int R, int NVT>
-INLINE void scores_tile(const typename P::A* q, size_t ld, const char* kt, int Lp, int D, int j, int width, float* S) {
+__attribute__((noinline)) void scores_tile(const typename P::A* q, size_t ld, const char* kt, int Lp, int D, int j, int width, float* S) {
     vf sums[R][NVT];
     clear(sums);
     multiply<P, R, NVT>(q, ld, kt + (size_t)j * 4, (size_t)Lp * 4, D, sums);
     each<R>([&](auto r) INLINED { each<NVT>([&](auto c) INLINED { store(S + (size_t)r * width + j + W * c, sums[r][c]); }); });
 }
 template <class P, int R, int NVT>
-INLINE void values_tile(const typename P::A* p, size_t ldp, const char* v, size_t step, int L, const float* inv, float* out, size_t ldo) {
+__attribute__((noinline)) void values_tile(const typename P::A* p, size_t ldp, const char* v, size_t step, int L, const float* inv, float* out, size_t ldo) {
     vf sums[R][NVT];
     clear(sums);
     multiply<P, R, NVT>(p, ldp, v, step, L, sums);

@@ -344,12 +344,6 @@ def _on_sequence(
     return _pooled("sequence", config, stored, _dense(stored, "heads.sequence.dense", config, ACTIVATIONS[act]))
 
 
-def _on_pairs(
-    config: EncoderConfig, stored: Stored, pooler: _VectorFunction | None, weights: EncoderWeights
-) -> NativeHead:
-    return _pooled("pair", config, stored, pooler)
-
-
 def _pooled(name: str, config: EncoderConfig, stored: Stored, dense: _VectorFunction | None) -> NativeHead:
     if dense is None or not config.pooler_dense:
         raise NotHere(name)
@@ -394,5 +388,11 @@ def _on_masks(
     return NativeHead("position", len(weights.word), run)
 
 
-_HEADS = {"sequence": _on_sequence, "pair": _on_pairs, "token": _on_tokens, "span": _on_spans, "mlm": _on_masks}
+_HEADS = {
+    "sequence": _on_sequence,
+    "pair": lambda *read: _pooled("pair", *read[:3]),
+    "token": _on_tokens,
+    "span": _on_spans,
+    "mlm": _on_masks,
+}
 """Heads that are computed here; the others are torch's."""

@@ -89,16 +89,17 @@ class VocabularyHead(Head):
         return F.linear(x, weight.to(x.dtype), bias.to(x.dtype))
 
     def loss(
-        self, hidden: Tensor, word_embeddings: Tensor, targets: Tensor, *, smoothing: float = 0.0
+        self, hidden: Tensor, word_embeddings: Tensor, targets: Tensor, *, smoothing: float = 0.0, z_loss: float = 0.0
     ) -> tuple[Tensor, Tensor]:
         """hidden (N, H), word_embeddings (V, E), targets (N,) int64 -> summed cross-entropy in nats, number of correct
         predictions
 
         smoothing: the share of the target's probability that all tokens have in equal parts (Szegedy et al. 2016, 7).
+        z_loss: as `linear_cross_entropy`.
         """
         hidden = with_rows(hidden, rounded(len(hidden)))
         x, weight, bias = self.parts(hidden, word_embeddings)
-        total, correct = linear_cross_entropy(x, weight, bias, targets)
+        total, correct = linear_cross_entropy(x, weight, bias, targets, z_loss=z_loss)
         if smoothing:  # log-sum-exp is in both losses, so they differ by the target's logit minus the mean logit
             x_NE, weight, bias = x[: len(targets)].float(), weight.float(), bias.float()
             above_NE, above_N = weight[targets] - weight.mean(0), bias[targets] - bias.mean()
