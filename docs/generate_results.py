@@ -336,6 +336,37 @@ def next_sentences(korean: bool) -> str:
     return f"{table(heads, cells)}\n{note}: `python -m benchmarks.next_sentences`\n"
 
 
+def morphemes(korean: bool, part: str) -> str:
+    """One row for each method, learning rate and input: the shares of words that are right, and the cost."""
+    part = part.replace("-", " ")
+    runs: defaultdict[tuple[str, ...], list[Row]] = defaultdict(list)
+    for row in lines("morphemes"):
+        if row["part"] == part:
+            rate = "" if row["rate"] is None else f"{row['rate']:g}"
+            runs[row["method"], row["reading"], rate, number(row["epochs"])].append(row)
+    cells = []
+    for key, some in runs.items():
+        shown = (mean_cell([row[kind] for row in some]) for kind in ("all", "unseen", "changed"))
+        costs = (
+            number(round(sum(row[kind] for row in some) / len(some))) if kind in some[0] else ""
+            for kind in ("train_s", "words_per_s")
+        )
+        cells.append((*key, *shown, *costs, str(len(some))))
+    heads = (
+        *("method", "reads", "learning rate", "epochs", "all words", "words not in training", "changed words"),
+        *("training, CPU s", "words per CPU s", "seeds"),
+    )
+    if korean:
+        heads = (
+            *("방법", "입력", "학습률", "에포크", "모든 어절", "학습에 없는 어절", "형태가 바뀌는 어절"),
+            *("학습, CPU 초", "CPU 초당 어절", "시드"),
+        )
+    last = next(iter(runs.values()))[0]
+    command = "python -m benchmarks.morphemes --treebank UD_Korean-Kaist" + " --part 'held out'" * (part != "test")
+    words = f"{last['words']:,} words" if not korean else f"어절 {last['words']:,}개"
+    return f"{table(heads, cells)}\n{words}, {last['machine']}, {last['date']}: `{command} --work WORK`\n"
+
+
 def prompts(korean: bool) -> str:
     """One row for each model, number of examples and calibration: the accuracy over the draws."""
     runs: defaultdict[tuple[str, int, bool], list[float]] = defaultdict(list)
@@ -580,6 +611,7 @@ TABLES: dict[str, Callable[..., str]] = {
     "embedding-losses": embedding_losses,
     "replaced-words": replaced_words,
     "next-sentences": next_sentences,
+    "morphemes": morphemes,
     "prompts": prompts,
     "perplexities": perplexities,
     "facts": facts,

@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import transformers
 
 import bertie
 from bertie.errors import DataError, UsageError
+from bertie.infer import torch_engine
 from bertie.infer.generate import GenerationConfig, generate
 from bertie.infer.predict import Predictor
 from bertie.io.lines import BadRecord
@@ -22,6 +24,7 @@ from bertie.models import families
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.heads import HEADS
+from bertie.models.model import TorchModel
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import run_finetune
@@ -197,6 +200,26 @@ def test_words_come_as_they_are_generated(model: Path, monkeypatch, capsys) -> N
     assert json.loads(line) == {"line": 1, "text": whole}
     code, _, err = cli("write", model, "a b", "--top-p", 0.5)
     assert (code, "--sample" in err) == (2, True)
+
+
+def test_texts_of_a_list_are_written_together_as_one_by_one(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greedy and with beams; drawn texts do not depend on the others."""
+    found, texts = load_model(model), ["a b", "c", "x y x y x", "b a b", "g"]
+    calls = list[int]()
+
+    def counted(module: TorchModel, ids: torch.Tensor, *rest: Any) -> torch.Tensor:
+        calls.append(len(ids))
+        return generate(module, ids, *rest)
+
+    monkeypatch.setattr(torch_engine, "generate", counted)
+    for options in ({}, {"beams": 3, "length_penalty": 0.6}):
+        calls.clear()
+        together = bertie.write(found, texts, max_new_tokens=9, **options)
+        assert sum(calls) == len(texts)
+        assert len(calls) < len(texts)
+        assert together == [bertie.write(found, [text], max_new_tokens=9, **options)[0] for text in texts]
+    drawn = {"sample": True, "seed": 1, "max_new_tokens": 9}
+    assert bertie.write(found, ["c", *texts], **drawn)[1:] == bertie.write(found, texts, **drawn)
 
 
 def test_a_text_that_leaves_no_positions_is_refused(tmp_path: Path, monkeypatch, capsys) -> None:

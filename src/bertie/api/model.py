@@ -597,10 +597,10 @@ class Model(ModelHandle):
             1
         """
         read, writer = readable_texts(texts), self.writer(**options)
-        generated = [None if text is None else "".join(writer(text)) for text in read]
+        generated = iter(writer.write([text for text in read if text is not None]))
         for note in writer.notes:
             console.warn(note)
-        return generated
+        return [None if text is None else next(generated) for text in read]
 
     @arguments(*WriteOptions.__annotations__, **THEIRS)
     def writer(self, **options: Unpack[WriteOptions]) -> "Writer":

@@ -1,6 +1,6 @@
 """`Writer`: generates texts with settings that are checked once."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from bertie.infer.predict import Predictor
 from bertie.infer.texts import WrittenWords
 from bertie.io.tables import Example
 from bertie.models.generation import GenerationConfig
+from bertie.text.sequences import Sequences
 
 if TYPE_CHECKING:
     from bertie.models.model import TorchModel
@@ -54,10 +55,9 @@ class Writer:
         draws = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
         if not sample and (names := [name for name, value in draws.items() if value is not None]):
             raise UsageError(f"`{names[0]}` has no effect without `sample`. Pass `sample=True` too.")
-        options = {"max_new_tokens": max_new_tokens, "num_beams": beams, "length_penalty": length_penalty, **draws}
-        options = {name: value for name, value in options.items() if value is not None}
-        if sample:
-            options = {"num_beams": 1, **options, "do_sample": True}
+        values = {"max_new_tokens": max_new_tokens, "num_beams": beams, "length_penalty": length_penalty, **draws}
+        options: dict[str, float | None] = {"num_beams": 1, "do_sample": True} if sample else {}
+        options |= {name: value for name, value in values.items() if value is not None}
         predictor = Predictor(module, max_length=max_length)
         writing = replace(predictor.pipeline.writing, **options)  # type: ignore[arg-type]  # values by the fields' names
         if length_penalty is not None and writing.num_beams == 1:
@@ -71,26 +71,25 @@ class Writer:
 
     def __call__(self, text: str) -> Iterator[str]:
         """Yields the generated text, word by word. Raises DataError for an empty text."""
-        import torch
+        from bertie.infer.torch_engine import TorchEngine
 
-        if not text.strip():
-            raise NoRows("The text is empty.")
-
-        from bertie.infer.generate import stream
-
-        model, predictor = self.module, self.predictor
-        encoded = predictor.encode([Example((text,))])
-        self.count.add(encoded, predictor.tokenizer)
-        if predictor.too_long == "error" and len(encoded.too_long):
-            raise UsageError(f"The text has more than {predictor.max_length:,} tokens. Pass a shorter text.")
-        ids = torch.from_numpy(encoded.input_ids).long().to(model.device)
-        generator = torch.Generator(model.device).manual_seed(self.seed)
-        words, was_training = WrittenWords(predictor.tokenizer), model.training
-        model.eval()
-        try:
-            for token in stream(model, ids, self.writing, generator=generator):
-                if ready := words.add(token):
-                    yield ready
-        finally:
-            model.train(was_training)
+        words, ids = WrittenWords(self.predictor.tokenizer), self._encode([text])
+        tokens = TorchEngine(self.module).stream(ids, self.writing.output, seed=self.seed)
+        yield from filter(None, map(words.add, tokens))
         yield words.rest()
+
+    def write(self, texts: Sequence[str]) -> list[str]:
+        """Returns the generated text of each text, in batches unless tokens are drawn. Raises DataError as a call."""
+        if self.writing.do_sample or not texts:  # each text has the same draws, whatever the others are
+            return ["".join(self(text)) for text in texts]
+        rows = self.predictor.run(self._encode(texts), [self.writing.output])[self.writing.output]
+        return [self.predictor.tokenizer.decode(row[row >= 0].astype(int).tolist()) for row in rows]
+
+    def _encode(self, texts: Sequence[str]) -> Sequences:
+        if not all(text.strip() for text in texts):
+            raise NoRows("The text is empty.")
+        encoded = self.predictor.encode([Example((text,)) for text in texts])
+        self.count.add(encoded, self.predictor.tokenizer)
+        if self.predictor.too_long == "error" and len(encoded.too_long):
+            raise UsageError(f"The text has more than {self.predictor.max_length:,} tokens. Pass a shorter text.")
+        return encoded

@@ -117,14 +117,15 @@ class TorchEngine:
         output = self.model.encode(batch, read=self._read(ids, outputs))
         return {name: self._array(name, output, batch, ids) for name in outputs}
 
-    def stream(self, ids: Sequences, output: str) -> Iterator[int]:
-        """Yields the tokens of one text as they are generated. output: of `written_output`."""
+    def stream(self, ids: Sequences, output: str, *, seed: int = 0) -> Iterator[int]:
+        """Yields the tokens of one text as they are generated. output: of `written_output`; seed: of random draws."""
         writing, was_training = writing_of(output), self.model.training
         if writing is None:
             raise WrongModel(f"{output} is not generated.")
+        ids_S, generator = torch.from_numpy(ids.input_ids).long(), torch.Generator(self.model.device)
         self.model.eval()
         try:
-            yield from stream(self.model, torch.from_numpy(ids.input_ids).long().to(self.model.device), writing)
+            yield from stream(self.model, ids_S.to(self.model.device), writing, generator=generator.manual_seed(seed))
         finally:
             self.model.train(was_training)
 
