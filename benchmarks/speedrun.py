@@ -133,7 +133,8 @@ CHOSEN = ("rotary positions", "masks from 30% to 15%")
 def rows() -> dict[str, tuple[str, ...]]:
     """Returns the rows of the table with their levers; those of whole recipes have none."""
     alone = {name: (name,) for name in LEVERS}
-    without = {f"{TOGETHER}, without {name}": tuple(one for one in CHOSEN if one != name) for name in CHOSEN}
+    rests = {f"{TOGETHER}, without {name}": tuple(one for one in CHOSEN if one != name) for name in CHOSEN}
+    without = {name: rest for name, rest in rests.items() if len(rest) > 1}  # else, it is the row of a lever
     return {BASE: (), PUBLISHED: (), MODERN: (), TOGETHER: CHOSEN, **alone, **without}
 
 
