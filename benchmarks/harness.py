@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertie.console import console
+from bertie.console import console, counted
 from bertie.errors import BertieError, DataError
 from bertie.files import folders_above
 
@@ -168,7 +168,7 @@ def read_lines(path: Path | None) -> list[dict[str, Any]]:
 def conditions(device: str = "cpu") -> dict[str, str]:
     """Returns the machine and the date, as lines of results have them."""
     facts = machine(device)
-    where = f"{facts.get('gpu', facts['processor'])}, {facts['threads']} threads, torch {facts['torch']}"
+    where = f"{facts.get('gpu', facts['processor'])}, {counted(facts['threads'], 'thread')}, torch {facts['torch']}"
     return {"machine": where, "date": datetime.date.today().isoformat()}
 
 

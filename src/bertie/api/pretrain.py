@@ -14,7 +14,7 @@ from bertie.api.finetune import check_alone, chosen_of, overrides_of
 from bertie.api.options import PretrainOptions
 from bertie.api.run import Plan, Run, run_in
 from bertie.console import console
-from bertie.errors import UsageError, WrongValue, arguments
+from bertie.errors import UsageError, arguments
 from bertie.runs import pretrain as runs
 from bertie.runs.arguments import COMMON, PRETRAIN
 from bertie.runs.config import PretrainConfig
@@ -222,6 +222,4 @@ def _tell_of_phases(ready: PretrainConfig) -> None:
 
 def options_of(objectives: Sequence[str] | Mapping[str, object]) -> dict[str, object]:
     """Returns the options of each objective by its name."""
-    if isinstance(objectives, str):
-        raise WrongValue(f"objectives is {objectives!r}; a list of names was expected: [{objectives!r}].")
     return dict(objectives) if isinstance(objectives, Mapping) else {name: {} for name in objectives}
