@@ -175,7 +175,7 @@ def checks_for_classes_of_tasks() -> int:
 
 
 CEILINGS: dict[Callable[[], int], tuple[int, int]] = {
-    core_lines: (67_689, 45_000),
+    core_lines: (67_688, 45_000),
     core_files: (360, 290),
     imports_inside_functions: (52, 60),
     uses_of_any: (551, 600),

@@ -100,6 +100,13 @@ def test_learning_from_counts_is_learning_from_the_text(words):
     assert plain.get_vocab() == ours.engine.get_vocab()
 
 
+def test_unigram_writes_what_it_read_without_spaces_between_ideographs():
+    corpus = ["그는 中國의 영화를 보았다", "我爱北京天安门", "東京에서 왔다"] * 9
+    tokenizer = train_vocabulary(count_words(corpus), size=200, algorithm="unigram")
+    assert [tokenizer.decode(tokenizer.encode(text).ids) for text in corpus[:3]] == corpus[:3]
+    assert "中" in tokenizer.engine.get_vocab(), "ideographs are learned as words of their own"
+
+
 def test_unigram_has_the_same_ids_every_time():
     rng = random.Random(0)
     syllables = [a + b for a in "bcdfghklmnprst" for b in "aeiou"]

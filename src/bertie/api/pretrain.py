@@ -172,7 +172,7 @@ def _ready(call: Mapping[str, object]) -> Iterator[PretrainConfig]:
     chosen: dict[str, object] = {
         "corpus": None if corpus is None else fspath(corpus),
         "tokenizer": str(tokenizer) if isinstance(tokenizer, str | Path) else None,
-        "objectives": None if objectives is None else options_of(objectives),
+        "objectives": {name: {} for name in objectives} if isinstance(objectives, Sequence) else objectives,
         "features.column": call["features"] or None,
         **chosen_of(PRETRAIN, call),
     }
@@ -218,8 +218,3 @@ def _tell_of_phases(ready: PretrainConfig) -> None:
             f"train.batch_size does not change the phases with a batch_size of their own ({own}). Set theirs in "
             "`phases`, or lower train.micro_batch_size to save memory."
         )
-
-
-def options_of(objectives: Sequence[str] | Mapping[str, object]) -> dict[str, object]:
-    """Returns the options of each objective by its name."""
-    return dict(objectives) if isinstance(objectives, Mapping) else {name: {} for name in objectives}

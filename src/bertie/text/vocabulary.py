@@ -162,7 +162,7 @@ def train_vocabulary(
         else:
             options["min_frequency"] = max(1, round(min_frequency * scale))
         engine = _learn(engine, options, algorithm, known, scale)
-    engine = _finished(engine, family, prefixed=algorithm == "bpe")
+    engine = _finished(engine, family, normalizer, prefixed=algorithm == "bpe")
     facts = {
         "family": family.model_types[0],
         "algorithm": algorithm,
@@ -387,7 +387,9 @@ def _settled(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     return tokenizers.Tokenizer.from_str(json.dumps(tree))
 
 
-def _finished(engine: tokenizers.Tokenizer, family: Format, *, prefixed: bool) -> tokenizers.Tokenizer:
+def _finished(
+    engine: tokenizers.Tokenizer, family: Format, normalizer: Normalizer, *, prefixed: bool
+) -> tokenizers.Tokenizer:
     """Adds the family's last tokens and its template. Unused tokens are ordinary tokens, as in google-research/bert."""
     tree = json.loads(engine.to_str())
     pieces = tree["model"]["vocab"]
@@ -402,6 +404,8 @@ def _finished(engine: tokenizers.Tokenizer, family: Format, *, prefixed: bool) -
         [AddedToken(t, lstrip=t == mask, normalized=False, special=True) for t in (*family.start, *family.last)]
     )
     set_template(engine, {"add_prefix_space": prefixed}, family)
+    if isinstance(pieces, list):  # unigram, which learns from ideographs as words, writes texts without spaces there
+        engine.normalizer = replace(normalizer, chinese_chars=False).engine()
     return engine
 
 
