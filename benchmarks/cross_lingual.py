@@ -12,8 +12,7 @@ examples. A line is a task, a model, what it learned from, and a seed.
 """
 
 import argparse
-import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -24,6 +23,10 @@ import bertie
 from benchmarks.harness import conditions
 from benchmarks.result_lines import add_line, read_lines
 from bertie.errors import UsageError, nearest
+from bertie.io.table_format import TableFormat
+from bertie.io.tables import read_examples
+from bertie.io.tagged import sentences
+from bertie.io.words import TaggedExample
 
 RESULTS = Path(__file__).parent / "results" / "cross_lingual.jsonl"
 MULTILINGUAL = "e5-small"
@@ -32,33 +35,18 @@ EPOCHS = 2
 Row = dict[str, Any]
 
 
-def table(file: Path) -> list[dict[str, str]]:
-    """Returns the rows of a table with tabs and without quotes."""
-    with file.open(encoding="utf-8", newline="") as lines:
-        return [*csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)]
-
-
 def texts(names: Sequence[str], label: str, value: Callable[[str], Any], file: Path) -> list[Row]:
     """Returns rows of texts and a label, which `value` reads; rows without one are left out."""
-    rows = table(file)
-    return [
-        {**{f"text{i}": row[name] for i, name in enumerate(names)}, "label": value(row[label])}
-        for row in rows
-        if row[label] and all(row[name] for name in names)
-    ]
+    examples, _ = read_examples(file, TableFormat.of(names, label, kind="tsv"))
+    return [{**{f"text{i}": text for i, text in enumerate(one.texts)}, "label": value(one.label)} for one in examples]
 
 
 def parts_of_speech(*files: Path) -> list[Row]:
     """Returns the words of sentences in CoNLL-U with their universal parts of speech."""
-    return [*(sentence for file in files for sentence in _sentences(file))]
-
-
-def _sentences(file: Path) -> Iterator[Row]:
-    for block in file.read_text(encoding="utf-8").split("\n\n"):
-        cells = [line.split("\t") for line in block.splitlines() if line[:1].isdigit()]
-        words = [cell for cell in cells if cell[0].isdigit()]
-        if 2 <= len(words) <= 60:
-            yield {"tokens": [cell[1] for cell in words], "tags": [cell[3] for cell in words]}
+    rows = [row for file in files for row in sentences(file, TableFormat.of(label="upos"))]
+    tagged = [row for row in rows if isinstance(row, TaggedExample) and 2 <= len(row.spans) <= 60]
+    words = [[row.texts[0][start:stop] for start, stop in row.spans] for row in tagged]
+    return [{"tokens": tokens, "tags": [*(row.label or ())]} for tokens, row in zip(words, tagged, strict=True)]
 
 
 def polarity(label: str) -> str:

@@ -18,7 +18,9 @@ def test_rows_without_a_text_or_a_label_are_left_out(tmp_path: Path) -> None:
 def test_words_of_several_tokens_and_empty_ones_have_no_part_of_speech(tmp_path: Path) -> None:
     cells = [["1-2", "don't", "_", "_"], ["1", "do", "do", "AUX"], ["2", "n't", "not", "PART"], ["2.1", "x", "x", "X"]]
     file = tmp_path / "one.conllu"
-    file.write_text("# text = don't\n" + "\n".join("\t".join(row) for row in cells) + "\n\n", encoding="utf-8")
+    file.write_text(
+        "# text = don't\n" + "\n".join("\t".join([*row, *"______"]) for row in cells) + "\n\n", encoding="utf-8"
+    )
     assert parts_of_speech(file) == [{"tokens": ["do", "n't"], "tags": ["AUX", "PART"]}]
 
 

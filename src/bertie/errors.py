@@ -337,8 +337,8 @@ def _fits(value: object, hint: object) -> bool:
         return True
     if kind not in KINDS:
         return not isinstance(kind, type) or getattr(kind, "_is_protocol", False) or isinstance(value, kind)
-    no = str if kind is Sequence else bool if kind in (int, float) else bytes  # a text is no list of its letters
-    if isinstance(value, (bytes, no)):
+    unfit = str if kind is Sequence else bool if kind in (int, float) else bytes  # a text is no list of its letters
+    if isinstance(value, (bytes, unfit)):
         return False
     parts = value if isinstance(value, list | tuple) and kind is Sequence and get_args(hint) else ()
     return isinstance(value, KINDS[kind][0]) and all(_fits(part, get_args(hint)[0]) for part in parts)

@@ -96,7 +96,8 @@ def _table_of_frame(frame: Any) -> Table:
     gaps = [one for one in frame.iter_columns() if one.dtype.is_float() and one.is_nan().any()]
     whole = {one.name for one in gaps if (one.is_nan() | (one % 1 == 0)).all()}  # pandas has such integers as floats
     rows = partial(frame.iter_rows, named=True)
-    return Table(lambda: (row | {name: int(row[name]) for name in whole if row[name] == row[name]} for row in rows()))
+    integers = lambda row: row | {name: int(row[name]) for name in whole if row[name] == row[name]}  # noqa: E731
+    return Table(lambda: map(integers, rows())) if whole else Table(rows)
 
 
 def table_of(data: object, *, labeled: bool, row_of: RowOf | None = None) -> Table:

@@ -56,8 +56,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
             log_target_C1 = target_C1.float().clamp_min(SMALLEST).log()
             total -= (log_target_C1 * counts_C1).sum()
             if z_loss:
-                logit_C1 = (h_CH.float() * w_VH[at_C1[:, 0]]).sum(1, keepdim=True) + b_V[at_C1]
-                log_z_C1 = logit_C1 - log_target_C1
+                log_z_C1 = (h_CH.float() * w_VH[at_C1[:, 0]]).sum(1, keepdim=True) + b_V[at_C1] - log_target_C1
                 total += z_loss * (log_z_C1.square() * counts_C1).sum()
                 target_C1 = target_C1 * (pull_C1 := (1 + 2 * z_loss * log_z_C1).to(h_CH.dtype))
                 probs_CV *= pull_C1

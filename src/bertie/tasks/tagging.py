@@ -155,8 +155,8 @@ class TaggingTask(Task):
         ):
             yield from super().rows(path, format, on_columns=on_columns)
             return
-        names = (*format.columns.text, "text")[0], format.columns.label or "tags"
-        word, tag = (table.word, table.tag) if table else names
+        word = table.word if table else (*format.columns.text, "text")[0]
+        tag = table.tag if table else format.columns.label or "tags"
         on_columns(Columns((word,), tag if format.columns.labelled else None))
         for row in sentences(path, format):
             if format.columns.labelled and isinstance(row, Example):

@@ -390,7 +390,7 @@ def _on_masks(
 
 _HEADS = {
     "sequence": _on_sequence,
-    "pair": lambda *read: _pooled("pair", *read[:3]),
+    "pair": lambda config, stored, pooler, _: _pooled("pair", config, stored, pooler),
     "token": _on_tokens,
     "span": _on_spans,
     "mlm": _on_masks,
